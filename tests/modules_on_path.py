@@ -94,7 +94,7 @@ def count(folder: Path) -> dict[str, list[str]]:
 
     settings = Settings.model_validate({"provider": {"auth_tokens": ["secret-provider-token"]}})
     index = AccessIndex(world.engine, folder / "index", clock=world.time)
-    index.step()
+    index.update()
     app = service_app(settings, world.engine, clock=world.time, new_id=lambda: "request", index=index)
     client = app.test_client()
     body = {

@@ -94,7 +94,7 @@ def create_app(
     app = new_app("usher", parts.new_id, frequent={provider.path})
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
     auth = AdminAuth(parts.admin_tokens, Audit(parts.clock), parts.refusals)
-    turn = nullcontext if parts.index is None else parts.index.turns.taken
+    turn = nullcontext if parts.index is None else parts.index.turns.take
     count_requests(app, parts.metrics)
     take_turns(app, turn)
     # The index checks the schema in the background, and answers without the database.

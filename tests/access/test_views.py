@@ -163,7 +163,7 @@ def open_view(request: pytest.FixtureRequest, engine: Engine, index: AccessIndex
         return partial(opened_sql_view, engine)
 
     def opened(questions: list[PlainQuestion]) -> AbstractContextManager[AccessView]:
-        index.step()
+        index.update()
         return index.view(questions)
 
     return opened
@@ -241,7 +241,7 @@ class CountedEntries:
 
 
 def test_lookups_of_the_index_do_not_grow_with_grants(engine: Engine, index: AccessIndex) -> None:
-    index.step()
+    index.update()
     file = index._file
     assert file is not None
     with file.reading() as (entries, _):
@@ -260,7 +260,7 @@ def test_lookups_of_the_index_do_not_grow_with_context_fields(engine: Engine, in
         row = {"organization_id": "acme", "user_id": "", "organization_user_group_id": "group-3", "field": "page"}
         granted = [{**row, "value": str(n), "document_id": "", "expires_at": None} for n in range(40)]
         connection.execute(insert(ACCESS_TABLES["contextGrant"]), granted)
-    index.step()
+    index.update()
     file = index._file
     assert file is not None
     for fields in (1, 200):

@@ -62,7 +62,7 @@ def _measure(engine: Engine, folder: Path, size: Size) -> tuple[float, dict[str,
     # Without a thread that confirms it, the index would count as outdated soon.
     index = AccessIndex(engine, folder, clock=lambda: NOW, uptime=lambda: 0.0)
     began, cpu = time.perf_counter(), time.process_time()
-    index.step()
+    index.update()
     built, built_cpu = time.perf_counter() - began, time.process_time() - cpu
     number = size.users * 10
     figures: dict[str, object] = {

@@ -350,9 +350,9 @@ def test_no_turn_is_not_reported_as_an_outage(
     monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
     read_directory(engine, sources_from_settings(settings.directory), clock=now)
     index = AccessIndex(engine, tmp_path / "index", clock=now, turns=1)
-    index.step()
+    index.update()
     client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
-    with index.turns.taken():
+    with index.turns.take():
         refused = client.post("/resync", json={}, headers=RULE)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
         assert refused.get_json()["error"]["message"] == "too many requests are in progress; try again"
@@ -371,7 +371,7 @@ def test_requests_that_need_no_database_are_answered_without_it(
     read_directory(engine, sources_from_settings(settings.directory), clock=now)
     provider = ProviderSettings(auth_tokens=(SecretStr("ask"),), browser_origins=["http://localhost:3000"])
     index = AccessIndex(engine, tmp_path / "index", clock=now)
-    index.step()
+    index.update()
     settings = settings.model_copy(update={"provider": provider})
     client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
     monkeypatch.setattr(engine.pool, "_do_get", lambda: pytest.fail("it connects"))

@@ -214,7 +214,7 @@ class StoredDirectory:
         """The view of the index if there is one, otherwise that of the database."""
         if self.index is None:
             return opened_sql_view(self.engine, questions)
-        self.index.step()
+        self.index.update()
         assert self.index.state.is_used
         return self.index.view(questions)
 

@@ -152,10 +152,10 @@ class Decision(NamedTuple):
 
 def decide(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Decision:
     """The answer to one question at the moment ``now`` (aware), from one revision of the access model."""
-    return capped(judge(view, question, now, policy), now, policy)
+    return _cap(decide_uncapped(view, question, now, policy), now, policy)
 
 
-def judge(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Decision:
+def decide_uncapped(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Decision:
     """``decide`` without the policy's limit on the lifetime.
 
     Within one revision, an allow stays valid until its ``expires_at``. A deny stays valid, because an expiring record
@@ -193,7 +193,7 @@ def denied_to_all(view: AccessView, question: QuestionLike) -> Decision | None:
     return None if ancestry.obstacle is None else _decide_unknown(document, ancestry)
 
 
-def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
+def _cap(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
     """The decision with the policy's limit on the lifetime of an allow."""
     if not decision.has_access or not policy.decision_ttl:
         return decision

@@ -1,4 +1,4 @@
-"""The pairs of user and resource in one organization whose access may differ. Loads them on both sides."""
+"""Finds the pairs of user and resource in one organization whose access may differ, and loads them on both sides."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -11,7 +11,7 @@ from app.access.records import AccessType
 
 
 class AffectedPairs:
-    """The affected users and resources of an organization. The two sides have loaded them."""
+    """The affected users and resources of an organization, which the two sides have loaded."""
 
     def __init__(self, sides: Sided[Side], changed: ChangedOrganization) -> None:
         self._sides = sides
@@ -19,7 +19,7 @@ class AffectedPairs:
         self._causes_of: defaultdict[str, set[frozenset[Place]]] = defaultdict(set)
         """User → sets of places of grants that change, or that groups have which the user enters or leaves."""
         self.everybody: set[str] | None = None
-        """All users with an entry in the organization; None if no change affects them all."""
+        """All users with an entry in the organization. None: no change affects them all."""
         if changed.everything or changed.places:
             self.everybody = {user_id for side in sides for user_id in side.holders()}
         self._load_users()
@@ -62,10 +62,10 @@ class AffectedPairs:
         for user_id, causes in self._causes_of.items():
             if user_id not in self._changed.users:
                 users_of_causes[frozenset(causes)].add(user_id)
-        found: defaultdict[frozenset[Place], set[str]] = defaultdict(set)
-        for of_users, users in users_of_causes.items():
-            found[frozenset().union(*of_users)] |= users
-        return found
+        users_of_places: defaultdict[frozenset[Place], set[str]] = defaultdict(set)
+        for causes_of_users, users in users_of_causes.items():
+            users_of_places[frozenset().union(*causes_of_users)] |= users
+        return users_of_places
 
     def _below(self, places: Collection[Place]) -> set[Resource]:
         """These folders and documents and everything below them, before and after."""
@@ -74,11 +74,11 @@ class AffectedPairs:
     @cached_property
     def _everything(self) -> set[Resource]:
         """All resources of the organization, of which all documents are loaded."""
-        found: set[Resource] = {("organization", self._changed.organization_id)}
+        resources: set[Resource] = {("organization", self._changed.organization_id)}
         for side in self._sides:
-            found.update(("folder", folder_id) for folder_id in side.folders)
-            found.update(("document", document_id) for document_id in side.documents)
-        return found
+            resources.update(("folder", folder_id) for folder_id in side.folders)
+            resources.update(("document", document_id) for document_id in side.documents)
+        return resources
 
     # Loading. Both sides load the same users and documents, because one may share what the other one loads.
 
@@ -143,5 +143,5 @@ class AffectedPairs:
             if self._changed.everything:
                 side.load_all_grants()
             else:
-                side.load_grants_of(self._affected)
+                side.load_grants_to(self._affected)
             side.load_grants_on(around)

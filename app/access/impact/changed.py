@@ -1,6 +1,7 @@
-"""The records that a candidate changes, by organization: those fields alone that decisions read.
+"""Finds the records that a candidate changes in fields that decisions read, by organization.
 
-They come from the deltas of the refresh that made the candidate (``app.access.refresh.merge``), in its transaction.
+The changes come from the deltas of the refresh that made the candidate (``app.access.refresh.merge``), in its
+transaction.
 """
 
 # ruff: noqa: S608 - these texts consist of constants and names of tables
@@ -42,7 +43,7 @@ Place = tuple[Level, str]
 """A folder or document of an organization: its kind and its id."""
 
 UserState = bool | None
-"""Whether a user is disabled; None if they do not exist."""
+"""Whether a user is disabled. None: the user does not exist."""
 
 _KINDS: Sequence[type[Record]] = (Membership, Group, GroupMember, Folder, Document, Grant)
 """The kinds within an organization that decisions about whole resources read."""
@@ -70,7 +71,7 @@ class ChangedOrganization:
 
     organization_id: str
     everything: bool = False
-    """Its own row changes. Nothing else is noted then."""
+    """Whether its own row changes. Nothing else is recorded then."""
     kinds: set[type[Record]] = field(default_factory=set)
     """The kinds of which records change."""
     places: set[Place] = field(default_factory=set)
@@ -86,7 +87,7 @@ class ChangedOrganization:
     group_grants: defaultdict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
     """Group → the places of changed grants."""
     is_public: bool = False
-    """Something in it is public, and users change who have no entry in it."""
+    """Whether something in it is public, and users change who have no entry in it."""
 
     @property
     def unchanged_kinds(self) -> set[type[Record]]:
@@ -102,9 +103,9 @@ class ChangedModel:
         self._sides = tables
         self.users = self._changed_users()
         """The users who are added, removed, disabled or enabled."""
-        self._found: dict[str, ChangedOrganization] = {}
+        self._organizations: dict[str, ChangedOrganization] = {}
         self._add_organizations()
-        self._whole = json_list(self._found)
+        self._whole = json_list(self._organizations)
         for kind in _KINDS:
             for key in self._changed(kind):
                 self._add(kind, key)
@@ -114,12 +115,12 @@ class ChangedModel:
     @property
     def organizations(self) -> list[ChangedOrganization]:
         """The organizations in which access may differ, by id."""
-        return [self._found[organization_id] for organization_id in sorted(self._found)]
+        return [self._organizations[organization_id] for organization_id in sorted(self._organizations)]
 
     def _organization(self, organization_id: str) -> ChangedOrganization:
-        if organization_id not in self._found:
-            self._found[organization_id] = ChangedOrganization(organization_id)
-        return self._found[organization_id]
+        if organization_id not in self._organizations:
+            self._organizations[organization_id] = ChangedOrganization(organization_id)
+        return self._organizations[organization_id]
 
     def _changed_users(self) -> dict[str, Sided[UserState]]:
         rows = self._compare(User, "d.user_id, b.disabled, a.disabled", "")

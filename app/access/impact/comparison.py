@@ -1,4 +1,4 @@
-"""Compares the decisions before and after, once for each class of users and each class of resources.
+"""Compares the decisions before and after a change, once for each class of users and each class of resources.
 
 Users are one class if they have the same state, membership, groups and own grants, as far as these groups and grants
 are on the resources that are compared. The classes are a tree: on most resources, users decide as if they had no own
@@ -46,8 +46,8 @@ class AccessChange:
     after: AccessRole | None
     users: int
     user_ids: Sequence[str]
-    """Empty if there are too many: then these are all enabled users without a membership, group or grant in the
-    organization, before and after (``MAX_OTHERS_NAMED``)."""
+    """Empty if there are too many (``MAX_OTHERS_NAMED``). They are then all users who are enabled before and after, and
+    have no membership, group or grant in the organization."""
     resource_ids: Sequence[str]
 
     @property
@@ -87,16 +87,16 @@ class AccessComparison:
         classes = ResourceClasses(self._chains, resources)
         if classes.all:
             for outermost in _user_classes(users, classes):
-                yield from self._changes_of(outermost)
+                yield from self._compare_class(outermost)
 
-    def _changes_of(self, users: _UserClass) -> Iterator[AccessChange]:
+    def _compare_class(self, users: _UserClass) -> Iterator[AccessChange]:
         changes = self._compare(users.user, users.differing)
         if users.parts:
             yield from self._without_parts(users.parts, changes)
         else:
             yield from self._grouped(users.user_ids, changes)
         for part in users.parts:
-            yield from self._changes_of(part)
+            yield from self._compare_class(part)
 
     def _without_parts(
         self, parts: Sequence[_UserClass], changes: Mapping[ResourceClass, _Roles]
@@ -115,17 +115,17 @@ class AccessComparison:
             yield from self._without_parts(parts[half:], rest)
 
     def _grouped(self, user_ids: Sequence[str], changes: Mapping[ResourceClass, _Roles]) -> Iterator[AccessChange]:
-        found: defaultdict[tuple[ResourceKind, _Roles], list[str]] = defaultdict(list)
+        resources: defaultdict[tuple[ResourceKind, _Roles], list[str]] = defaultdict(list)
         for each, roles in changes.items():
-            found[each.kind, roles] += each.resource_ids
+            resources[each.kind, roles] += each.resource_ids
         organization_id = self._sides.after.organization_id
-        for (kind, roles), resource_ids in found.items():
+        for (kind, roles), resource_ids in resources.items():
             yield AccessChange(organization_id, kind, *roles, len(user_ids), sorted(user_ids), sorted(resource_ids))
 
     def _compare(self, user: Sided[UserOnSide], classes: Collection[ResourceClass]) -> dict[ResourceClass, _Roles]:
         """The changes for such users. Decides once for resources that differ only in grants that they do not have."""
         views = Sided(SideView(self._sides.before, user.before), SideView(self._sides.after, user.after))
-        has_own_grants = any(one.own_grants for one in user)
+        has_own_grants = any(on_side.own_grants for on_side in user)
         decided: dict[tuple[ResourceKind, Sided[int]], _Roles] = {}
         changes: dict[ResourceClass, _Roles] = {}
         for each in classes:
@@ -159,13 +159,13 @@ def _user_classes(users: Mapping[str, Sided[UserOnSide]], classes: ResourceClass
         alike[Sided(*map(_narrowed, user, classes.with_grants_to))].append(user_id)
     in_groups: defaultdict[Sided[UserOnSide], list[_UserClass]] = defaultdict(list)
     for user, user_ids in alike.items():
-        differing = classes.with_any_grant_to(Sided(*(one.places for one in user)))
-        without = Sided(*(one._replace(own_grants=frozenset()) for one in user))
+        differing = classes.with_any_grant_to(Sided(*(on_side.places for on_side in user)))
+        without = Sided(*(on_side._replace(own_grants=frozenset()) for on_side in user))
         in_groups[without].append(_UserClass(user, differing, user_ids))
     outermost: defaultdict[Sided[UserOnSide], list[_UserClass]] = defaultdict(list)
     for user, parts in in_groups.items():
-        differing = classes.with_any_grant_to(Sided(*(one.groups for one in user)))
-        without = Sided(*(one._replace(groups=frozenset()) for one in user))
+        differing = classes.with_any_grant_to(Sided(*(on_side.groups for on_side in user)))
+        without = Sided(*(on_side._replace(groups=frozenset()) for on_side in user))
         outermost[without].append(_around(user, differing, parts))
     for user, parts in outermost.items():
         yield _around(user, classes.all, parts)

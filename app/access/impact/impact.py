@@ -1,7 +1,8 @@
-"""The access impact of a candidate: every pair of user and resource whose access differs from the database.
+"""Finds every user and resource whose access a dry run would change.
 
-A resource is an organization, a folder or a document. The access to it is the role that ``decide`` allows, or none.
-Both sides are compared at one time. The pairs that may differ are found from what changed:
+It compares the *candidate* (the database as it would be after the run) with the database. A resource is an
+organization, a folder or a document. The access to it is the role that ``decide`` allows, or none. Both sides are
+compared at one time. The pairs that may differ are found from what changed:
 
 =========================================  =========================================================================
 changed                                    pairs
@@ -38,7 +39,7 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
 
 MAX_OTHERS_NAMED = 1_000
-"""Users without any entry in an organization, who see what is public there, are listed by id up to this number."""
+"""Users without an entry in an organization, who see what is public there, are listed by id up to this number."""
 
 
 def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy) -> Iterator[AccessChange]:
@@ -55,12 +56,15 @@ def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy
         sides.after.share(sides.before, changed.unchanged_kinds | (set() if model.users else {User}))
         pairs = AffectedPairs(sides, changed)
         comparison = AccessComparison(sides, now, policy, steps)
-        yield from _joined(_OrganizationImpact(connection, tables.after, model, changed, pairs, comparison).changes())
+        yield from _join(_OrganizationImpact(connection, tables.after, model, changed, pairs, comparison).changes())
 
 
 @dataclass(frozen=True)
 class _OrganizationImpact:
-    """The changes of access in one organization."""
+    """The changes of access in one organization.
+
+    *Others* are users without an entry in it: a membership, a grant, or a membership of a group.
+    """
 
     connection: Connection
     tables_after: Tables
@@ -72,65 +76,66 @@ class _OrganizationImpact:
     def changes(self) -> Iterator[AccessChange]:
         for user_ids, resources in self.pairs.of_users():
             yield from self.comparison.changes({user_id: self.pairs.user(user_id) for user_id in user_ids}, resources)
-        yield from self._of_changed_others()
-        yield from self._of_unchanged_others()
+        yield from self._changes_for_changed_others()
+        yield from self._changes_for_unchanged_others()
 
-    def _of_changed_others(self) -> Iterator[AccessChange]:
+    def _changes_for_changed_others(self) -> Iterator[AccessChange]:
         """The changes for users who change, and have no entry in the organization."""
         if self.changed.everything or self.changed.is_public:
-            known = self.changed.users if self.pairs.everybody is None else self.pairs.everybody
+            with_entries = self.changed.users if self.pairs.everybody is None else self.pairs.everybody
             others = {
                 user_id: Sided(UserOnSide(states.before), UserOnSide(states.after))
                 for user_id, states in self.model.users.items()
-                if user_id not in known
+                if user_id not in with_entries
             }
             yield from self.comparison.changes(
                 others, self.pairs.for_all if self.changed.everything else self.pairs.public
             )
 
-    def _of_unchanged_others(self) -> Iterator[AccessChange]:
+    def _changes_for_unchanged_others(self) -> Iterator[AccessChange]:
         """The changes for all other enabled users without an entry: they have the same access."""
-        if self.pairs.for_all:
-            one = UserOnSide(disabled=False)
-            for found in self.comparison.changes({"": Sided(one, one)}, self.pairs.for_all):
-                if self._unchanged_others:
-                    named = self._unchanged_others <= MAX_OTHERS_NAMED
-                    user_ids = self._ids_of_unchanged_others if named else []
-                    yield replace(found, users=self._unchanged_others, user_ids=user_ids)
+        if not self.pairs.for_all:
+            return
+        enabled_user = UserOnSide(disabled=False)
+        for change in self.comparison.changes({"": Sided(enabled_user, enabled_user)}, self.pairs.for_all):
+            count = self._count_unchanged_others
+            if count:
+                user_ids = self._unchanged_other_ids if count <= MAX_OTHERS_NAMED else []
+                yield replace(change, users=count, user_ids=user_ids)
 
     @cached_property
-    def _unchanged_others(self) -> int:
+    def _count_unchanged_others(self) -> int:
         """The number of users without an entry who are enabled before and after."""
         (enabled,) = run(self.connection, _COUNT_ENABLED, table=self.tables_after[User]).one()
         enabled -= sum(states.after is False for states in self.model.users.values())
         return int(enabled) - sum(map(self.pairs.is_enabled, self.pairs.everybody or ()))
 
     @cached_property
-    def _ids_of_unchanged_others(self) -> list[str]:
-        known = {*(self.pairs.everybody or ()), *self.model.users}
+    def _unchanged_other_ids(self) -> list[str]:
+        compared = {*(self.pairs.everybody or ()), *self.model.users}
         enabled = run(self.connection, _ENABLED, table=self.tables_after[User])
-        return sorted(user_id for (user_id,) in enabled if user_id not in known)
+        return sorted(user_id for (user_id,) in enabled if user_id not in compared)
 
 
 _COUNT_ENABLED = "SELECT COUNT(*) FROM {table} WHERE NOT disabled"
 _ENABLED = "SELECT user_id FROM {table} WHERE NOT disabled"
 
 
-def _joined(changes: Iterable[AccessChange]) -> list[AccessChange]:
-    """The changes, with those of the same resources or of the same users joined."""
-    unnamed: list[AccessChange] = []
+def _join(changes: Iterable[AccessChange]) -> list[AccessChange]:
+    """Joins the changes of the same resources, then those of the same users."""
+    without_user_ids: list[AccessChange] = []
     by_resources: defaultdict[object, list[AccessChange]] = defaultdict(list)
-    for one in changes:
-        if one.user_ids:
-            by_resources[one.kind, one.before, one.after, tuple(one.resource_ids)].append(one)
+    for change in changes:
+        if change.user_ids:
+            by_resources[change.kind, change.before, change.after, tuple(change.resource_ids)].append(change)
         else:
-            unnamed.append(one)
+            without_user_ids.append(change)
     by_users: defaultdict[object, list[AccessChange]] = defaultdict(list)
-    for same in by_resources.values():
-        user_ids = tuple(sorted(user_id for one in same for user_id in one.user_ids))
-        joined = replace(same[0], users=len(user_ids), user_ids=user_ids)
+    for group in by_resources.values():
+        user_ids = tuple(sorted(user_id for change in group for user_id in change.user_ids))
+        joined = replace(group[0], users=len(user_ids), user_ids=user_ids)
         by_users[joined.kind, joined.before, joined.after, user_ids].append(joined)
-    return unnamed + [
-        replace(same[0], resource_ids=sorted(resource_id for one in same for resource_id in one.resource_ids))
-        for same in by_users.values()
+    return without_user_ids + [
+        replace(group[0], resource_ids=sorted(resource_id for change in group for resource_id in change.resource_ids))
+        for group in by_users.values()
     ]

@@ -1,4 +1,4 @@
-"""Classes of resources: those on which every user has the same access, unless the user has an own grant on one of them.
+"""Groups resources into classes on which every user has the same access, unless the user has an own grant on one.
 
 The decision about a resource depends on the access types and grants on the resource and on the folders above it. These
 are its *chain*. Resources of the same kind whose chains are equal, before and after, are one class. For example:
@@ -84,14 +84,14 @@ class Chains:
 
     def grantees(self, chain: int) -> set[Grantee]:
         """The groups and own grants that the chain contains."""
-        found: set[Grantee] = set()
+        grantees: set[Grantee] = set()
         while chain > TOP:
             level = self._levels[chain]
-            found.update(group_id for group_id, _ in level.grants)
+            grantees.update(group_id for group_id, _ in level.grants)
             if level.place is not None:
-                found.add(level.place)
+                grantees.add(level.place)
             chain = level.above
-        return found
+        return grantees
 
     def _of_document(self, document_id: str) -> int:
         document = self._side.documents.get(document_id)
@@ -125,12 +125,12 @@ class Chains:
             (grant.organization_user_group_id or "", grant.access_role.value)
             for grant in self._side.group_grants.get(place, ())
         )
-        plain = self._id_of(_Level(access_type, grants, None, self.without_own_grants[above]))
-        chain = self._id_of(_Level(access_type, grants, place if place in self._own_places else None, above))
+        plain = self._number(_Level(access_type, grants, None, self.without_own_grants[above]))
+        chain = self._number(_Level(access_type, grants, place if place in self._own_places else None, above))
         self.without_own_grants[chain] = plain
         return chain
 
-    def _id_of(self, level: _Level) -> int:
+    def _number(self, level: _Level) -> int:
         if not (level.access_type or level.grants or level.place):
             return level.above
         if level not in self._ids:
@@ -167,7 +167,7 @@ class ResourceClasses:
 
     def with_any_grant_to(self, grantees: Sided[Iterable[Grantee]]) -> set[ResourceClass]:
         """The classes on which one of these has grants."""
-        found: set[ResourceClass] = set()
-        for of_side, with_grants_to in zip(grantees, self.with_grants_to, strict=True):
-            found.update(*(with_grants_to[grantee] for grantee in of_side))
-        return found
+        classes: set[ResourceClass] = set()
+        for on_side, with_grants_to in zip(grantees, self.with_grants_to, strict=True):
+            classes.update(*(with_grants_to[grantee] for grantee in on_side))
+        return classes

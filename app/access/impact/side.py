@@ -1,7 +1,7 @@
 """One organization before or after the change: the part that decisions about the affected users and resources read.
 
 Memberships and grants that have ended are left out, because they let nobody in. Folders, groups and the grants of
-groups are read completely; users and documents are read as far as they are affected.
+groups are read completely. Users and documents are read as far as they are affected.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ UNION SELECT user_id FROM {grant} WHERE organization_id = :organization_id AND u
 
 
 def query(columns: str, *conditions: str, ids_in: str = "") -> str:
-    """A query of the rows of ``{table}`` in the organization; of those with ``:ids`` in the column ``ids_in``."""
+    """A query of the rows of ``{table}`` in the organization. ``ids_in``: the column that contains ``:ids``."""
     tables, where = "{table} t", ["t.organization_id = :organization_id"]
     if ids_in:
         tables, where = f"(@list(ids)) AS l CROSS JOIN {tables}", [*where, f"t.{ids_in} = l.value"]
@@ -134,11 +134,11 @@ class Side:
     def group_grants(self) -> Mapping[Place, Sequence[Grant]]:
         """The grants of groups on each folder and document."""
         columns = "t.folder_id, t.document_id, t.organization_user_group_id, t.access_role"
-        found = defaultdict(list)
+        grants = defaultdict(list)
         for folder_id, document_id, group_id, role in self._read(Grant, query(columns, "t.user_id = ''", _ACTIVE)):
             place = _place(folder_id, document_id)
-            found[place].append(self.grant(place, role, group_id=group_id))
-        return found
+            grants[place].append(self.grant(place, role, group_id=group_id))
+        return grants
 
     @cached_property
     def granted_places(self) -> Mapping[str, Collection[Place]]:
@@ -192,11 +192,11 @@ class Side:
 
     def public_places(self) -> set[Place]:
         """The folders and documents that are public themselves."""
-        found: set[Place] = {
+        folders: set[Place] = {
             ("folder", folder.folder_id) for folder in self.folders.values() if folder.access_type is AccessType.PUBLIC
         }
         documents = self._read(Document, query("t.document_id", IS_PUBLIC))
-        return found | {("document", document_id) for (document_id,) in documents}
+        return folders | {("document", document_id) for (document_id,) in documents}
 
     def load_users(self, users: Collection[str], *, all_entries: bool) -> None:
         """Loads these users, with their memberships and groups. ``all_entries``: they are all users who have any."""
@@ -211,7 +211,7 @@ class Side:
         groups: defaultdict[str, list[str]] = _lists(self._load(GroupMember, members, ids))
         self.direct_groups.update((user_id, frozenset(group_ids)) for user_id, group_ids in groups.items())
 
-    def load_grants_of(self, users: Collection[str]) -> None:
+    def load_grants_to(self, users: Collection[str]) -> None:
         """Loads the own grants of these users."""
         self._load_grants(ids_in="user_id", ids=users)
 
@@ -252,21 +252,21 @@ class Side:
         loaded = {
             document_id: self.documents[document_id] for document_id in documents if document_id in self.documents
         }
-        found: set[Place] = {("document", document_id) for document_id in loaded}
+        above: set[Place] = {("document", document_id) for document_id in loaded}
         for folder_id in {*folders, *(folder_id for folder_id, _ in loaded.values())}:
             folder = self.folders.get(folder_id)
-            while folder is not None and ("folder", folder.folder_id) not in found:
-                found.add(("folder", folder.folder_id))
+            while folder is not None and ("folder", folder.folder_id) not in above:
+                above.add(("folder", folder.folder_id))
                 folder = self.folders.get(folder.parent_folder_id or "")
-        return found
+        return above
 
     def ancestry_of(self, folder_id: str) -> Ancestry:
-        found = self._ancestries.get(folder_id)
-        if found is None:
-            found = ancestry_of(self.folders.get, folder_id)
-            if len(found.folders) <= MAX_KEPT_ANCESTRY:
-                self._ancestries[folder_id] = found
-        return found
+        ancestry = self._ancestries.get(folder_id)
+        if ancestry is None:
+            ancestry = ancestry_of(self.folders.get, folder_id)
+            if len(ancestry.folders) <= MAX_KEPT_ANCESTRY:
+                self._ancestries[folder_id] = ancestry
+        return ancestry
 
     def groups_of(self, user_id: str) -> frozenset[str]:
         """The groups of a user, transitively."""
@@ -274,11 +274,11 @@ class Side:
         if direct is None:
             return frozenset()
         if direct not in self._closures:
-            exist = self.groups
+            existing = self.groups
             self._closures[direct] = frozenset(
                 _closure(
-                    (group_id for group_id in direct if group_id in exist),
-                    lambda group_id: (outer for outer in self._groups_around.get(group_id, ()) if outer in exist),
+                    (group_id for group_id in direct if group_id in existing),
+                    lambda group_id: (outer for outer in self._groups_around.get(group_id, ()) if outer in existing),
                 )
             )
         return self._closures[direct]
@@ -316,7 +316,7 @@ class Side:
             self.own_grants[user_id].add(OwnGrant(_place(folder_id, document_id), AccessRole(role)))
 
     def _load(self, kind: type[Record], text: str, ids: Iterable[str] | None = None) -> Iterable[Any]:
-        """As ``_read``; nothing if the other side loads it."""
+        """Reads as ``_read``, or nothing if the other side loads these records."""
         return () if kind in self._shared else self._read(kind, text, ids)
 
     def _read(self, kind: type[Record], text: str, ids: Iterable[str] | None = None) -> Iterable[Any]:
@@ -350,19 +350,19 @@ def _place(folder_id: str, document_id: str) -> Place:
 
 def _lists(pairs: Iterable[tuple[str, _Value]]) -> defaultdict[str, list[_Value]]:
     """The second values by the first."""
-    found: defaultdict[str, list[_Value]] = defaultdict(list)
+    values: defaultdict[str, list[_Value]] = defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return found
+        values[key].append(value)
+    return values
 
 
 def _closure(first: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
     """These ids and all that follow from them."""
-    found = set(first)
-    waiting = list(found)
+    closure = set(first)
+    waiting = list(closure)
     while waiting:
         for each in following(waiting.pop()):
-            if each not in found:
-                found.add(each)
+            if each not in closure:
+                closure.add(each)
                 waiting.append(each)
-    return found
+    return closure

@@ -11,7 +11,7 @@ class TooManyStepsError(Exception):
 
 
 class Steps:
-    """Counts the users, resources and classes that a comparison passes, each time that it does, and its decisions."""
+    """Counts the steps of a comparison: each pass over a user, resource or class, and each decision."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit

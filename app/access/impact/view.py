@@ -19,7 +19,7 @@ from app.access.records import (
 
 
 class SideView:
-    """An ``AccessView`` of the organization of the side, as ``user`` has access. It has no context grants."""
+    """An ``AccessView`` of the organization of the side for one user. It has no context grants."""
 
     revision = 1
     user_id = ""
@@ -47,10 +47,10 @@ class SideView:
         return Membership(organization_id=organization_id, user_id=user_id, access_role=role)
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
-        found = self._side.documents.get(document_id)
-        if found is None:
+        document = self._side.documents.get(document_id)
+        if document is None:
             return None
-        folder_id, access_type = found
+        folder_id, access_type = document
         return Document(
             organization_id=organization_id,
             document_id=document_id,

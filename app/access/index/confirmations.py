@@ -7,14 +7,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
 from app.foundation.clock import Clock
 from app.foundation.files import replace_file
 
-WRITE = 0.5
+WRITE_INTERVAL = 0.5
 """Seconds between two writes of the file."""
+
+
+class Moment(NamedTuple):
+    """A time by two clocks."""
+
+    uptime: float
+    """Seconds since the machine started. A change of the clock does not affect it."""
+    at: float
+    """Epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +35,8 @@ class Confirmation:
     """The name of the file of the index."""
     boot_id: str
     uptime: float
-    """Seconds since the machine started: a change of the clock does not affect it."""
     at: float
-    """Epoch seconds."""
+    """As in ``Moment``."""
 
 
 class Confirmations:
@@ -39,7 +48,7 @@ class Confirmations:
         self._uptime = uptime
         self._boot_id = boot_id()
         self._last: Confirmation | None = None
-        self._written_at = -WRITE
+        self._written_at = -WRITE_INTERVAL
 
     def read(self, file: str) -> None:
         """Reads the confirmation of the file of this name that another process wrote."""
@@ -48,20 +57,20 @@ class Confirmations:
             if stored["file"] == file:
                 self._last = Confirmation(file, str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"]))
 
-    def moment(self) -> tuple[float, float]:
-        """Now: the uptime, and epoch seconds."""
-        return self._uptime(), self._clock().timestamp()
+    def now(self) -> Moment:
+        """The current moment."""
+        return Moment(self._uptime(), self._clock().timestamp())
 
-    def confirm(self, file: str, moment: tuple[float, float], *, write: bool) -> None:
+    def confirm(self, file: str, moment: Moment, *, write: bool) -> None:
         """Records that the file had the current revision at a moment. ``write``: also for the other processes."""
         uptime, before = self._uptime(), self._last
         self._last = Confirmation(file, self._boot_id, *moment)
-        if write and (uptime - self._written_at >= WRITE or before is None or before.file != file):
+        if write and (uptime - self._written_at >= WRITE_INTERVAL or before is None or before.file != file):
             replace_file(self._path, orjson.dumps(self._last))
             self._written_at = uptime
 
     def staleness(self, file: str) -> float | None:
-        """Seconds since the file had the current revision; None: never, as far as is known."""
+        """Seconds since the file had the current revision. None: no confirmation of it is known."""
         last = self._last
         if last is None or last.file != file:
             return None
@@ -72,7 +81,7 @@ class Confirmations:
 
 
 def boot_id() -> str:
-    """Identifies the start of this machine; empty if that is unknown."""
+    """Identifies the start of this machine. Empty if that is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

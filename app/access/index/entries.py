@@ -24,7 +24,7 @@ from app.access.index.layout import (
     SEPARATOR,
     SINGLE_KIND,
     USER,
-    key_of,
+    entry_key,
     pair_key,
 )
 from app.foundation.database.statements import run, statement
@@ -102,27 +102,29 @@ FROM ({_CHANGED_IDS.format(kind=OWN_GRANTS)}) AS k
 """
 
 
-class _Reading(NamedTuple):
-    """How the entries of one kind are read."""
+class _Queries(NamedTuple):
+    """The queries for the entries of one kind."""
 
     all: str
+    """The statement for all rows, or for the changed rows in place of the table."""
     table: str
     item: str = ""
-    """The column of the second id; empty: there is none."""
+    """The column of the second id. Empty: there is none."""
     organization: str = "organization_id"
+    """The column of the first id. Empty: there is none."""
     changed: str = ""
-    """The statement for changed rows; empty: the same as for all."""
+    """The statement for changed rows. Empty: ``all``."""
 
 
-_READINGS: Mapping[str, _Reading] = {
-    ORGANIZATION: _Reading(_ORGANIZATIONS, "model_organization"),
-    USER: _Reading(_USERS, "model_user", "user_id", organization=""),
-    MEMBERSHIP: _Reading(_MEMBERSHIPS, "model_membership", "user_id"),
-    GROUPS_OF_USER: _Reading(_USERS_GROUPS, "model_group_member", "user_id"),
-    GROUPS_OF_GROUP: _Reading(_GROUPS, "model_group", "organization_user_group_id"),
-    FOLDER: _Reading(_resources("folder_id", "parent_folder_id", _ON_FOLDER), "model_folder", "folder_id"),
-    DOCUMENT: _Reading(_resources("document_id", "folder_id", _ON_DOCUMENT), "model_document", "document_id"),
-    OWN_GRANTS: _Reading(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
+_QUERIES: Mapping[str, _Queries] = {
+    ORGANIZATION: _Queries(_ORGANIZATIONS, "model_organization"),
+    USER: _Queries(_USERS, "model_user", "user_id", organization=""),
+    MEMBERSHIP: _Queries(_MEMBERSHIPS, "model_membership", "user_id"),
+    GROUPS_OF_USER: _Queries(_USERS_GROUPS, "model_group_member", "user_id"),
+    GROUPS_OF_GROUP: _Queries(_GROUPS, "model_group", "organization_user_group_id"),
+    FOLDER: _Queries(_resources("folder_id", "parent_folder_id", _ON_FOLDER), "model_folder", "folder_id"),
+    DOCUMENT: _Queries(_resources("document_id", "folder_id", _ON_DOCUMENT), "model_document", "document_id"),
+    OWN_GRANTS: _Queries(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
 }
 
 _SINGLE_GROUP_GRANTS = f"""
@@ -156,17 +158,23 @@ _CHANGED_CONTEXT_GRANTS = """(
 Entry = tuple[bytes, bytes]
 """A key and its value."""
 Change = tuple[bytes, bytes | None]
-"""A key and its new value; None: the entry is to be deleted."""
-_Holder = tuple[str, str, str]
-"""The kind and the ids of an entry that lists grants."""
+"""A key and its new value. None: the entry is to be deleted."""
+
+
+class _Holder(NamedTuple):
+    """An entry that lists grants: the user, folder or document to which they belong."""
+
+    kind: str
+    organization_id: str
+    item_id: str
 
 
 def all_entries(connection: Connection) -> Iterator[Entry]:
     """All entries. The transaction must see one snapshot. Memory does not grow with the number of entries."""
     crowded: list[_Holder] = []
-    for kind, reading in _READINGS.items():
+    for kind, queries in _QUERIES.items():
         yield from _listing_entries(
-            connection, kind, statement(connection, reading.all, rows=reading.table), 0, crowded
+            connection, kind, statement(connection, queries.all, rows=queries.table), 0, crowded
         )
     yield from _context_entries(connection, "model_context_grant", 0)
     for holder in crowded:
@@ -184,18 +192,18 @@ def changed_entries(connection: Connection, after: int, stored: StoredEntries) -
     """The entries that changed after the revision ``after``."""
     details: dict[_Holder, list[str]] = {}
     for kind, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
-        details.setdefault((kind, organization_id, item_id), []).append(detail)
-    for kind, reading in _READINGS.items():
-        holders = [holder for holder in details if holder[0] == kind]
+        details.setdefault(_Holder(kind, organization_id, item_id), []).append(detail)
+    for kind, queries in _QUERIES.items():
+        holders = [holder for holder in details if holder.kind == kind]
         if not holders:
             continue
-        were_crowded = {holder for holder in holders if _is_crowded(kind, stored.get(key_of(*holder)))}
+        were_crowded = {holder for holder in holders if _is_crowded(kind, stored.get(entry_key(*holder)))}
         crowded: list[_Holder] = []
-        query = _changed_statement(connection, kind, reading)
+        query = _changed_statement(connection, kind, queries)
         entries = _listing_entries(connection, kind, query, after, crowded)
-        yield from _with_deletions({key_of(*holder) for holder in holders}, entries)
+        yield from _with_deletions({entry_key(*holder) for holder in holders}, entries)
         for holder in were_crowded.difference(crowded):
-            prefix = key_of(SINGLE_KIND[kind], *holder[1:]) + SEPARATOR.encode()
+            prefix = entry_key(SINGLE_KIND[kind], *holder[1:]) + SEPARATOR.encode()
             yield from ((key, None) for key in stored.keys_below(prefix))
         for holder in crowded:
             if holder in were_crowded:
@@ -203,7 +211,7 @@ def changed_entries(connection: Connection, after: int, stored: StoredEntries) -
             else:
                 yield from _single_entries(connection, holder)
     context_keys = {
-        key_of(CONTEXT_GRANT, organization_id, user_id, *orjson.loads(detail))
+        entry_key(CONTEXT_GRANT, organization_id, user_id, *orjson.loads(detail))
         for (kind, organization_id, user_id), texts in details.items()
         if kind == CONTEXT_GRANT
         for detail in texts
@@ -220,12 +228,12 @@ def _with_deletions(keys: set[bytes], entries: Iterable[Entry]) -> Iterator[Chan
     yield from ((key, None) for key in keys)
 
 
-def _changed_statement(connection: Connection, kind: str, reading: _Reading) -> TextClause:
-    if reading.changed:
-        return statement(connection, reading.changed)
-    columns = {"organization_id": reading.organization, "item_id": reading.item}
+def _changed_statement(connection: Connection, kind: str, queries: _Queries) -> TextClause:
+    if queries.changed:
+        return statement(connection, queries.changed)
+    columns = {"organization_id": queries.organization, "item_id": queries.item}
     same = " AND ".join(f"r.{column} = k.{name}" for name, column in columns.items() if column)
-    return statement(connection, reading.all, rows=_CHANGED_ROWS.format(kind=kind, table=reading.table, same=same))
+    return statement(connection, queries.all, rows=_CHANGED_ROWS.format(kind=kind, table=queries.table, same=same))
 
 
 def _rows(connection: Connection, query: TextClause, **parameters: object) -> Iterator[Any]:
@@ -241,7 +249,7 @@ def _listing_entries(
         if grants is not None:
             is_crowded = grants.count(SEPARATOR) >= 2 * MAX_LISTED
             if is_crowded:
-                crowded.append((kind, organization_id, item_id))
+                crowded.append(_Holder(kind, organization_id, item_id))
             parts = [*([] if value is None else [value]), "" if is_crowded else grants]
             yield pair_key(kind, organization_id, item_id), SEPARATOR.join(parts).encode()
         elif value is not None:
@@ -252,7 +260,7 @@ def _single_entries(connection: Connection, holder: _Holder) -> Iterator[Entry]:
     kind, organization_id, item_id = holder
     query = statement(connection, _SINGLE_GRANTS[kind])
     for other_id, value in _rows(connection, query, organization=organization_id, item=item_id):
-        yield key_of(SINGLE_KIND[kind], organization_id, item_id, other_id), value.encode()
+        yield entry_key(SINGLE_KIND[kind], organization_id, item_id, other_id), value.encode()
 
 
 def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: Iterable[str]) -> Iterator[Change]:
@@ -267,13 +275,13 @@ def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: 
             "group": "" if kind == OWN_GRANTS else other_id,
         }
         value = run(connection, _ONE_GRANT, parameters).scalar()
-        key = key_of(SINGLE_KIND[kind], organization_id, item_id, other_id)
+        key = entry_key(SINGLE_KIND[kind], organization_id, item_id, other_id)
         yield key, None if value is None else value.encode()
 
 
 def _context_entries(connection: Connection, source: str, after: int) -> Iterator[Entry]:
     for *ids, end in _rows(connection, statement(connection, _CONTEXT_GRANTS, rows=source), after=after):
-        yield key_of(CONTEXT_GRANT, *ids), end.encode()
+        yield entry_key(CONTEXT_GRANT, *ids), end.encode()
 
 
 def _is_crowded(kind: str, value: bytes | None) -> bool:

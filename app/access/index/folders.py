@@ -13,7 +13,7 @@ from app.access.index.layout import ACCESS_TYPES, FOLDER, Grants, listed_grants
 from app.access.records import NO_EXTRA_FIELDS, Folder
 
 Read = Callable[[str, str, str], list[str] | None]
-"""Returns the value of an entry by its kind and ids; None: there is no such entry."""
+"""Returns the value of an entry by its kind and ids. None: there is no such entry."""
 
 _MAX_KEPT = 10_500
 """The maximum number of folders in ancestries, and of grants, that are kept after a call: 2 MB."""
@@ -52,51 +52,52 @@ class Folders:
         """Builds and stores the ancestry of a folder, and of those between it and the nearest one that is stored."""
         below: dict[str, Folder] = {}
         above: str | None = folder_id
-        known = _TOP
+        ancestry = _TOP
         while above is not None:
             stored = self.ancestries.get((organization_id, above))
             if stored is not None:
-                known = stored
+                ancestry = stored
                 break
             if above in below or len(below) > MAX_KEPT_ANCESTRY:
                 return self._build_alone(read, organization_id, folder_id)
-            folder = self._folder(read, organization_id, above)
+            folder = self._read_folder(read, organization_id, above)
             if folder is None:
-                known = _UNKNOWN
+                ancestry = _UNKNOWN
                 break
             below[above] = folder
             above = folder.parent_folder_id
-        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
+        if ancestry.ancestry.obstacle is Obstacle.CYCLE or len(ancestry.resources) > MAX_KEPT_ANCESTRY:
             return self._build_alone(read, organization_id, folder_id)
         for folder in reversed(below.values()):
             grants = self.group_grants.get((organization_id, folder.folder_id))
-            known = FolderAncestry(
-                known.ancestry.below(folder),
-                (FOLDER + folder.folder_id, *known.resources),
-                known.group_grants if grants is None else (grants, *known.group_grants),
+            ancestry = FolderAncestry(
+                ancestry.ancestry.below(folder),
+                (FOLDER + folder.folder_id, *ancestry.resources),
+                ancestry.group_grants if grants is None else (grants, *ancestry.group_grants),
             )
-            self._store(organization_id, folder.folder_id, known)
+            self._store(organization_id, folder.folder_id, ancestry)
         if not below:
-            self._store(organization_id, folder_id, known)
-        return known
+            self._store(organization_id, folder_id, ancestry)
+        return ancestry
 
     def _build_alone(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
         """Builds the ancestry without storing those of the folders above.
 
         In a cycle they would be wrong, and in a deep tree too large.
         """
-        ancestry = ancestry_of(partial(self._folder, read, organization_id), folder_id)
-        folder_ids = [folder.folder_id for folder in ancestry.folders]
+        folders = ancestry_of(partial(self._read_folder, read, organization_id), folder_id)
+        folder_ids = [folder.folder_id for folder in folders.folders]
         grants = (self.group_grants.get((organization_id, above)) for above in folder_ids)
-        found = FolderAncestry(ancestry, tuple([FOLDER + above for above in folder_ids]), tuple(filter(None, grants)))
-        self._store(organization_id, folder_id, found)
-        return found
+        resources = tuple([FOLDER + above for above in folder_ids])
+        ancestry = FolderAncestry(folders, resources, tuple(filter(None, grants)))
+        self._store(organization_id, folder_id, ancestry)
+        return ancestry
 
-    def _store(self, organization_id: str, folder_id: str, found: FolderAncestry) -> None:
-        self.ancestries[organization_id, folder_id] = found
-        self._size += 1 + len(found.resources)
+    def _store(self, organization_id: str, folder_id: str, ancestry: FolderAncestry) -> None:
+        self.ancestries[organization_id, folder_id] = ancestry
+        self._size += 1 + len(ancestry.resources)
 
-    def _folder(self, read: Read, organization_id: str, folder_id: str) -> Folder | None:
+    def _read_folder(self, read: Read, organization_id: str, folder_id: str) -> Folder | None:
         """Reads the folder, and stores the grants of groups on it."""
         parts = read(FOLDER, organization_id, folder_id)
         if parts is None:

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
+from typing import NamedTuple
 from uuid import uuid4
 
 import lmdb
@@ -77,10 +78,19 @@ class IndexState:
     revision: int
     """0: there is no index."""
     staleness: float | None
-    """Seconds since the index had the database's current revision; None: never."""
+    """Seconds since the index had the database's current revision. None: never."""
     is_used: bool
     """Whether permission calls are answered from it."""
     is_database_reachable: bool
+
+
+class _FoldersOfRevision(NamedTuple):
+    """The folders that calls looked up in one revision."""
+
+    file: str
+    """The name of the file."""
+    stamp: Stamp | None
+    folders: Folders
 
 
 class AccessIndex:
@@ -99,7 +109,7 @@ class AccessIndex:
         observe_delay: Callable[[float], None] = lambda _: None,
         uptime: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)),
     ) -> None:
-        """``max_staleness``: seconds for which calls are answered while the database cannot be reached; 0: any time.
+        """``max_staleness``: seconds for which calls are answered while the database cannot be reached. 0: any time.
         ``turns``: requests of this process that may use the database at the same time.
         ``check_schema`` raises ``SchemaNewerError`` if this version can no longer use the database. ``observe_delay``
         gets the seconds from the creation of a revision until this node answers by it."""
@@ -113,19 +123,20 @@ class AccessIndex:
         self._observe_delay = observe_delay
         self._confirmations = Confirmations(folder / "confirmed", clock=clock, uptime=uptime)
         self._waiter = RevisionWaiter(engine, folder / "wake")
-        self._lock: int | None = None
+        self._lock_file: int | None = None
+        """The descriptor of the lock file, if this process maintains the index."""
         self._file: IndexFile | None = None
-        self._turn = Lock()
+        self._lookup_lock = Lock()
         self.turns = DatabaseTurns(turns, lambda: self._reaches_database(OVERDUE))
-        self._folders: tuple[str, Stamp | None, Folders] = ("", None, Folders())
+        self._folders = _FoldersOfRevision("", None, Folders())
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_incompatible = False
         """Whether this version can no longer use the database."""
         self._is_database_reachable = True
         """The result of the last check."""
-        self._checked_from: float | None = None
-        """When the check that has no result yet began; None: there is none."""
+        self._check_began_at: float | None = None
+        """When the check began that has no result yet. None: there is no such check."""
 
     # Permission calls
 
@@ -136,14 +147,14 @@ class AccessIndex:
         if file is not None and self._is_usable():
             try:
                 # Threads would switch at each lookup. One call at a time is one and a half times as fast.
-                with self._turn, file.reading() as (entries, stamp):
+                with self._lookup_lock, file.reading() as (entries, stamp):
                     if stamp is not None and stamp.revision >= min_revision:
-                        yield IndexView(entries, stamp.revision, questions, self._folders_of(file, stamp))
+                        yield IndexView(entries, stamp.revision, questions, self._get_folders(file, stamp))
                         return
             except DAMAGE as error:
                 self._discard(file.path.name, error)
                 raise IndexDamagedError(str(error)) from error
-        with self.turns.taken():
+        with self.turns.take():
             self._check_schema()
             with reading(self._engine) as connection:
                 yield SqlView(connection)
@@ -156,16 +167,15 @@ class AccessIndex:
         """
         if not self._reaches_database():
             raise PoolTimeout("the database cannot be reached")
-        with self.turns.taken(wait=0):
+        with self.turns.take(wait=0):
             yield
 
-    def _folders_of(self, file: IndexFile, stamp: Stamp) -> Folders:
-        """What is kept of the folders of this revision in this file."""
-        name, revision, folders = self._folders
-        if name != file.path.name or revision != stamp or folders.is_full:
-            folders = Folders()
-            self._folders = (file.path.name, stamp, folders)
-        return folders
+    def _get_folders(self, file: IndexFile, stamp: Stamp) -> Folders:
+        """The folders of this revision in this file that were looked up before."""
+        stored = self._folders
+        if stored.file != file.path.name or stored.stamp != stamp or stored.folders.is_full:
+            self._folders = stored = _FoldersOfRevision(file.path.name, stamp, Folders())
+        return stored.folders
 
     def wait_for(self, revision: int, timeout: float = 1.0) -> None:
         """Waits until all processes of this node answer by the revision; at most ``timeout`` seconds."""
@@ -184,8 +194,8 @@ class AccessIndex:
         return not self._reaches_database() and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _reaches_database(self, within: float = HANGS) -> bool:
-        checked_from = self._checked_from
-        hangs = checked_from is not None and self._uptime() - checked_from > within
+        began_at = self._check_began_at
+        hangs = began_at is not None and self._uptime() - began_at > within
         return self._is_database_reachable and not hangs
 
     def _staleness(self) -> float | None:
@@ -213,7 +223,7 @@ class AccessIndex:
         failure, failures = "", 0
         while not stop.is_set():
             try:
-                self.step()
+                self.update()
                 failure = ""
             except Exception as error:  # noqa: BLE001 - whatever it is, calls are answered from the database
                 self._is_behind = True
@@ -223,11 +233,11 @@ class AccessIndex:
                     fields = {"reason": str(error)} if is_expected else log_fields(error)
                     _log.warning("index_failed", folder=str(self._folder), **fields)
             failures = failures + 1 if failure or not self._is_database_reachable else 0
-            if self._lock is None or failures or not self._waiter.wait(stop):
+            if self._lock_file is None or failures or not self._waiter.wait(stop):
                 stop.wait(pause_after(failures))
         self._release()
 
-    def step(self) -> None:
+    def update(self) -> None:
         """Brings the index up to date once, or adopts what the maintaining process did.
 
         Raises ``lmdb.Error``, ``IndexDamagedError`` and ``OSError`` if the file cannot be written or read, and
@@ -249,15 +259,15 @@ class AccessIndex:
                 self._is_database_reachable = True
                 return
         # An update, and even more a build, takes time in which the database can get a newer revision.
-        moment = self._confirmations.moment()
-        self._checked_from = self._uptime()
+        moment = self._confirmations.now()
+        self._check_began_at = self._uptime()
         newest: Stamp | None = None
         try:
             self._check_schema()
             with reading(self._engine) as connection:
                 newest = _newest(connection)
                 # What follows may take longer.
-                self._checked_from = None
+                self._check_began_at = None
                 self._is_database_reachable = True
                 # Until the file has the revision, the database answers.
                 self._is_behind = not self._has(newest)
@@ -280,13 +290,13 @@ class AccessIndex:
                 _log.warning("index_without_database", error=type(error).__name__)
             return
         finally:
-            self._checked_from = None
+            self._check_began_at = None
         if not self._is_behind and not self._is_incompatible and self._file is not None:
-            self._confirmations.confirm(self._file.path.name, moment, write=self._lock is not None)
+            self._confirmations.confirm(self._file.path.name, moment, write=self._lock_file is not None)
 
     def _database_answers(self) -> bool:
         """Whether a new transaction can read."""
-        self._checked_from = self._uptime()
+        self._check_began_at = self._uptime()
         try:
             with reading(self._engine) as connection:
                 connection.execute(select(1))
@@ -295,16 +305,17 @@ class AccessIndex:
         return True
 
     def _has(self, stamp: Stamp | None) -> bool:
+        """Whether the file in use has this revision."""
         file = self._file
         return file is not None and stamp is not None and file.stamp == stamp
 
     def _maintains(self) -> bool:
-        """Whether this process maintains the index; it does if no other one does."""
+        """Whether this process maintains the index. It begins to if no other process does."""
         path = self._folder / "lock"
-        if self._lock is not None and not _is_at(path, self._lock):
+        if self._lock_file is not None and not _is_at(path, self._lock_file):
             # If the folder was deleted, another process may have locked a new file.
             self._release()
-        if self._lock is None:
+        if self._lock_file is None:
             make_folder(self._folder)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -312,7 +323,7 @@ class AccessIndex:
             except BlockingIOError:
                 os.close(descriptor)
                 return False
-            self._lock = descriptor
+            self._lock_file = descriptor
         return True
 
     def _adopt(self) -> None:
@@ -328,11 +339,11 @@ class AccessIndex:
                 self._file = IndexFile(self._folder / name)
             except IndexDamagedError as error:
                 self._discard(name, error)
-        if self._lock is None or self._confirmations.staleness(name) is None:
+        if self._lock_file is None or self._confirmations.staleness(name) is None:
             self._confirmations.read(name)
 
     def _current(self) -> str:
-        """The name of the file in use; empty if there is none."""
+        """The name of the file in use. Empty if there is none."""
         try:
             name = (self._folder / "current").read_text(encoding="ascii")
         except (FileNotFoundError, UnicodeDecodeError):
@@ -340,7 +351,7 @@ class AccessIndex:
         return name if _FILE_NAME.fullmatch(name) else ""
 
     def _discard(self, name: str, error: Exception) -> None:
-        """Stops the use of a damaged file, in all processes; the maintainer builds a new one."""
+        """Stops the use of a damaged file, in all processes. The maintainer builds a new one."""
         self._file = None
         # The maintainer may just have replaced the file.
         if self._current() == name:
@@ -348,6 +359,7 @@ class AccessIndex:
             (self._folder / "current").unlink(missing_ok=True)
 
     def _bring_up_to(self, connection: Connection, newest: Stamp) -> None:
+        """Writes the changes up to the newest revision into the file, or builds a new file."""
         file = self._file
         stamp = None if file is None else file.stamp
         if stamp == newest:
@@ -386,9 +398,9 @@ class AccessIndex:
     def _release(self) -> None:
         """Lets another process maintain the index."""
         self._waiter.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
 
 
 def _newest(connection: Connection) -> Stamp | None:

@@ -79,7 +79,7 @@ def unescaped(text: str) -> str:
     return text
 
 
-def key_of(kind: str, first: str, second: str, *others: str) -> bytes:
+def entry_key(kind: str, first: str, second: str, *others: str) -> bytes:
     """The key of an entry.
 
     Raises ``UnicodeEncodeError`` for half a surrogate pair, which no stored id contains.
@@ -88,18 +88,18 @@ def key_of(kind: str, first: str, second: str, *others: str) -> bytes:
 
 
 def key_part(*ids: str) -> bytes:
-    """The end of a key: the ids after those of a key that ends before them. Raises as ``key_of``."""
+    """The end of a key: the ids that follow those of a shorter key. Raises as ``entry_key``."""
     return (SEPARATOR + SEPARATOR.join(map(_short, ids))).encode()
 
 
 def pair_key(kind: str, first: str, second: str) -> bytes:
-    """``key_of`` for two ids, in a sixth of the time."""
+    """``entry_key`` for two ids, in a sixth of the time."""
     # Most ids are short, and have nothing to replace.
     if first.isprintable() and second.isprintable():
         key = f"{kind}{first}{SEPARATOR}{second}".encode()
         if len(key) <= MAX_ID_BYTES:
             return key
-    return key_of(kind, first, second)
+    return entry_key(kind, first, second)
 
 
 def _short(text: str) -> str:

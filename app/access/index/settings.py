@@ -20,5 +20,5 @@ class IndexSettings(SettingsSection):
     path: Annotated[Path | None, BeforeValidator(_folder)] = None
     """The folder of this node's index, on a local disk. None or empty: beside the SQLite file, or in ``var``."""
     max_staleness: float = Field(default=0, ge=0, le=366 * 24 * 3600)
-    """Seconds for which permission calls are answered while the database cannot be reached; 0: as
+    """Seconds for which permission calls are answered while the database cannot be reached. 0: as
     ``directory.max_age``, and without that any time."""

@@ -24,8 +24,8 @@ class DatabaseTurns:
         self.responds = responds
 
     @contextmanager
-    def taken(self, wait: float = WAIT) -> Iterator[None]:
-        """A turn. If there is none within ``wait`` seconds, raises ``NoTurnError``, or at once SQLAlchemy's
+    def take(self, wait: float = WAIT) -> Iterator[None]:
+        """Holds a turn. If there is none within ``wait`` seconds, raises ``NoTurnError``, or at once SQLAlchemy's
         ``TimeoutError`` if the database does not respond."""
         responds = self.responds()
         if not self._turns.acquire(timeout=wait if responds else 0):

@@ -29,7 +29,7 @@ from app.access.index.layout import (
     SINGLE_KIND,
     USER,
     Grants,
-    key_of,
+    entry_key,
     key_part,
     listed_grants,
     pair_key,
@@ -56,7 +56,7 @@ class Entries(Protocol):
 
     @property
     def get(self) -> Callable[[bytes], bytes | None]:
-        """Returns the value of a key; None: there is no such entry."""
+        """Returns the value of a key. None: there is no such entry."""
         ...
 
     def items_below(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -153,8 +153,8 @@ class IndexView:
         return self._ancestry(organization_id, folder_id).ancestry
 
     def _ancestry(self, organization_id: str, folder_id: str) -> FolderAncestry:
-        known = self._ancestries.get((organization_id, folder_id))
-        return self._folders.build(self._read, organization_id, folder_id) if known is None else known
+        stored = self._ancestries.get((organization_id, folder_id))
+        return self._folders.build(self._read, organization_id, folder_id) if stored is None else stored
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         """As ``AccessView.any_grants``, for a document that was looked up before."""
@@ -177,20 +177,20 @@ class IndexView:
         return False
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
-        found: list[tuple[str | None, str]] = []
+        values: list[tuple[str | None, str]] = []
         """The group, None for the user's own grant, with the role and end."""
         resource = level[0] + resource_id
         value = self._grant(self._own(organization_id, user_id), OWN_GRANTS, organization_id, user_id, resource)
         if value is not None:
-            found.append((None, value))
+            values.append((None, value))
         of_groups = self._folders.group_grants if level == "folder" else self._document_grants
-        if listed := of_groups.get((organization_id, resource_id)):
+        if group_grants := of_groups.get((organization_id, resource_id)):
             for group_id in self.groups(organization_id, user_id):
-                value = self._grant(listed, level[0], organization_id, resource_id, group_id)
+                value = self._grant(group_grants, level[0], organization_id, resource_id, group_id)
                 if value is not None:
-                    found.append((group_id, value))
+                    values.append((group_id, value))
         grants = []
-        for group, value in found:
+        for group, value in values:
             role, expires_at = _role_and_end(value)
             grants.append(
                 Grant(
@@ -213,19 +213,12 @@ class IndexView:
         return self._context_grants[pair]
 
     def _find_context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
-        wanted: dict[bytes, tuple[str, str, str]] = {}
-        for question in self._questions:
-            if question.user_id == user_id and question.organization_id == organization_id:
-                for field, asked in (question.context or {}).items():
-                    for ids in product((field,), (asked, ANY_VALUE), ("", question.resource_id)):
-                        # No stored text contains half a surrogate pair.
-                        with suppress(UnicodeEncodeError):
-                            wanted[key_part(*ids)] = ids
+        requested = self._context_keys(organization_id, user_id)
         grants = []
         for group_id in ("", *self.groups(organization_id, user_id)):
-            holder = key_of(CONTEXT_GRANT, organization_id, "" if group_id else user_id, group_id)
-            for part, end in self._context_entries(holder, wanted.keys()):
-                field, value, document_id = wanted[part]
+            holder = entry_key(CONTEXT_GRANT, organization_id, "" if group_id else user_id, group_id)
+            for part, end in self._context_entries(holder, requested.keys()):
+                field, value, document_id = requested[part]
                 grants.append(
                     ContextGrant(
                         organization_id=organization_id,
@@ -239,21 +232,34 @@ class IndexView:
                 )
         return grants
 
-    def _context_entries(self, holder: bytes, wanted: AbstractSet[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """The ends of the wanted keys and their values. Many lookups take longer than to read all of the holder."""
-        if len(wanted) > _LOOKED_UP:
+    def _context_keys(self, organization_id: str, user_id: str) -> dict[bytes, tuple[str, str, str]]:
+        """The ends of the keys of context grants that may cover a question about the user → field, value, document."""
+        keys: dict[bytes, tuple[str, str, str]] = {}
+        for question in self._questions:
+            if question.user_id == user_id and question.organization_id == organization_id:
+                for field, value in (question.context or {}).items():
+                    for ids in product((field,), (value, ANY_VALUE), ("", question.resource_id)):
+                        # No stored text contains half a surrogate pair.
+                        with suppress(UnicodeEncodeError):
+                            keys[key_part(*ids)] = ids
+        return keys
+
+    def _context_entries(self, holder: bytes, parts: AbstractSet[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """The entries of a holder whose keys end with these parts. Many lookups take longer than reading all of its
+        entries."""
+        if len(parts) > _LOOKED_UP:
             start = len(holder)
-            found = {key[start:]: value for key, value in self._entries.items_below(holder + SEPARATOR.encode())}
-            return [(part, found[part]) for part in sorted(wanted & found.keys())]
-        looked_up = ((part, self._get(holder + part)) for part in sorted(wanted))
+            entries = {key[start:]: value for key, value in self._entries.items_below(holder + SEPARATOR.encode())}
+            return [(part, entries[part]) for part in sorted(parts & entries.keys())]
+        looked_up = ((part, self._get(holder + part)) for part in sorted(parts))
         return [(part, value) for part, value in looked_up if value is not None]
 
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
         return group_path(self.groups(organization_id, user_id), organization_id, user_id, group_id)
 
     def groups(self, organization_id: str, user_id: str) -> dict[str, str]:
-        """The groups of a user, transitively, nearest first: each with the group through which the user is a member;
-        empty: directly. A group that does not exist has no members."""
+        """The groups of a user, transitively, nearest first: each with the group through which the user is a member.
+        Empty: the user is a direct member. A group that does not exist has no members."""
         pair = (organization_id, user_id)
         if pair not in self._groups:
             self._groups[pair] = through = {}
@@ -275,17 +281,17 @@ class IndexView:
             self._own_grants[pair] = {} if parts is None else listed_grants(parts)
         return self._own_grants[pair]
 
-    def _grant(self, listed: Grants, kind: str, organization_id: str, item_id: str, other_id: str) -> str | None:
+    def _grant(self, grants: Grants, kind: str, organization_id: str, item_id: str, other_id: str) -> str | None:
         """The role and end of one grant, from a list or, if there are too many, from its own entry."""
-        if listed is not CROWDED:
-            return listed.get(other_id)
+        if grants is not CROWDED:
+            return grants.get(other_id)
         parts = self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)
         return None if parts is None else parts[0]
 
     def _read(self, kind: str, first: str, second: str, *others: str) -> list[str] | None:
-        """The value of an entry; None if there is none."""
+        """The value of an entry. None if there is none."""
         try:
-            key = key_of(kind, first, second, *others) if others else pair_key(kind, first, second)
+            key = entry_key(kind, first, second, *others) if others else pair_key(kind, first, second)
         except UnicodeEncodeError:
             return None
         value = self._get(key)

@@ -49,7 +49,7 @@ class RevisionWaiter:
         """Whether the last wait was possible."""
 
     def wait(self, stop: Event) -> bool:
-        """Waits for a new revision, at most ``CHECK`` seconds. False: it did not wait, because this is not possible."""
+        """Waits for a new revision, at most ``CHECK`` seconds. Returns False if it cannot wait."""
         try:
             if is_sqlite(self._engine):
                 self._wait_for_pipe()

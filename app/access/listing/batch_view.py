@@ -15,7 +15,7 @@ from app.access.sql_view import R, SqlView
 from app.foundation.database.statements import json_list, json_lists
 
 _Place = tuple[str, str]
-"""The id of a folder and of a document; one is empty."""
+"""The id of a folder and of a document, of which one is empty."""
 
 # UNION ends cycles of folders.
 _FOLDERS_ABOVE = """
@@ -49,7 +49,7 @@ class BatchView(SqlView):
     deciding about them. Everything else is read one by one."""
 
     def __init__(self, connection: Connection, organization_id: str, *, user_id: str | None = None) -> None:
-        """``user_id``: the user whom all decisions are about; None: each batch has users of its own."""
+        """``user_id``: the user whom all decisions are about. None: each batch has users of its own."""
         super().__init__(connection)
         self._user_id = user_id
         self._organization_id = organization_id
@@ -114,7 +114,7 @@ class BatchView(SqlView):
             self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
 
     def _load_group_grants(self, places: Sequence[_Place]) -> None:
-        """Reads the grants of groups on these places; with ``user_id``, only those of the user's groups."""
+        """Reads the grants of groups on these places. With ``user_id``, only those of the user's groups."""
         self._group_grants |= {place: {} for place in places}
         of_groups, lists = "TRUE", {"places": json_lists(places)}
         if self._user_id is not None:
@@ -146,8 +146,9 @@ class BatchView(SqlView):
             return super().grants(organization_id, level, resource_id, user_id)
         own = self._own_grants[user_id].get(place)
         of_groups: list[Grant] = []
-        if listed := self._group_grants[place]:
-            of_groups = [listed[group] for group in self.groups(organization_id, user_id) if group in listed]
+        if group_grants := self._group_grants[place]:
+            groups = self.groups(organization_id, user_id)
+            of_groups = [group_grants[group] for group in groups if group in group_grants]
         return of_groups if own is None else [own, *of_groups]
 
     def _read(self, kind: type[R], query: str, of_groups: str = "", **lists: str) -> list[R]:

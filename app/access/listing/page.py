@@ -1,7 +1,7 @@
 """A page of a list of access: candidates from the database, decided one by one.
 
-The candidates contain everything that the rules could allow, and little else. ``judge`` decides each of them, so that a
-list is exact whatever the candidates are.
+The candidates contain everything that the rules could allow, and little else. ``decide_uncapped`` decides each of them,
+so that a list is exact whatever the candidates are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +30,7 @@ Candidates = Callable[[str, int], Sequence[str]]
 """Returns the ids after an id, in the order of their bytes, up to a number."""
 
 DecideAll = Callable[[Sequence[str]], Sequence[Decision]]
+"""Returns the decisions about ids, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class AccessEntry:
     grants: Sequence[Grant]
     """The grants that decided: the user's own one, or those of their groups. Empty: access without a grant."""
     expires_at: datetime | None
-    """The end of the access by the directory; ``provider.decision_ttl`` does not shorten it. None: it does not end."""
+    """The end of the access by the directory, not shortened by ``provider.decision_ttl``. None: it does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class Openness:
     access_type: AccessType | None
     """None: an organization itself, which is open to its members."""
     records: int
-    """How many members, or for ``public`` users, the directory has: also disabled ones and ended memberships. 0 for
-    ``restricted``."""
+    """The number of members in the directory, or of users if it is ``public``. Disabled users and ended memberships
+    count. 0 for ``restricted``."""
 
     @property
     def to(self) -> Literal["nobody", "members", "everyone"]:
@@ -103,21 +104,21 @@ class AccessPage:
     has_more: bool = False
     denied: Denial | None = None
     openness: Openness | None = None
-    """Of a list of users: who has access without a grant; None: nobody has access."""
+    """Of a list of users: who has access without a grant. None: nobody has access."""
 
 
 def find_allowed(
     candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
 ) -> list[tuple[str, Decision]]:
-    """The first allowed candidates after an id, at least ``limit`` of them if there are as many; with ``role``, only
+    """The first allowed candidates after an id, at least ``limit`` of them if there are as many. With ``role``, only
     those with this role."""
-    found: list[tuple[str, Decision]] = []
-    size = _batch(limit)
+    allowed: list[tuple[str, Decision]] = []
+    size = _batch_size(limit)
     while True:
         ids = candidates(after, size)
-        found += _allowed(ids, decide_all, role)
-        if len(found) >= limit or len(ids) < size:
-            return found
+        allowed += _decide_allowed(ids, decide_all, role)
+        if len(allowed) >= limit or len(ids) < size:
+            return allowed
         after, size = ids[-1], min(2 * size, max(size, _MAX_CANDIDATES))
 
 
@@ -125,19 +126,23 @@ def find_next(
     candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
 ) -> tuple[list[tuple[str, Decision]], str | None]:
     """Decides one batch of candidates. Returns the allowed ones, and the id to continue after (None: no more)."""
-    size = _batch(limit)
+    size = _batch_size(limit)
     ids = candidates(after, size)
-    return _allowed(ids, decide_all, role), ids[-1] if len(ids) == size else None
+    return _decide_allowed(ids, decide_all, role), ids[-1] if len(ids) == size else None
 
 
-def _batch(limit: int) -> int:
+def _batch_size(limit: int) -> int:
     # Some candidates may be denied: without a few more, most pages would need a second batch.
     return limit + limit // 2 + 16
 
 
-def _allowed(ids: Sequence[str], decide_all: DecideAll, role: AccessRole | None) -> list[tuple[str, Decision]]:
+def _decide_allowed(ids: Sequence[str], decide_all: DecideAll, role: AccessRole | None) -> list[tuple[str, Decision]]:
     decisions = zip(ids, decide_all(ids), strict=True)
-    return [found for found in decisions if found[1].has_access and role in {None, found[1].access_role}]
+    return [
+        (item_id, decision)
+        for item_id, decision in decisions
+        if decision.has_access and role in {None, decision.access_role}
+    ]
 
 
 def entry(kind: str, item_id: str, name: str, decision: Decision) -> AccessEntry:

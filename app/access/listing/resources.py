@@ -1,4 +1,4 @@
-"""What a user may open in an organization: its folders and documents, and the organization itself.
+"""Lists what a user may open in an organization: its folders and documents, and the organization itself.
 
 The order is that of the types (``RESOURCE_TYPES``), then of the ids by their bytes. Candidates are what is below a
 folder with a grant to the user or one of their groups, what has such a grant itself, and what is open by its access
@@ -13,7 +13,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import name_of
-from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, Rule, is_active, judge
+from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, Rule, decide_uncapped, is_active
 from app.access.listing.batch_view import BatchView
 from app.access.listing.page import (
     CONDITION_OF_ROLE,
@@ -121,7 +121,7 @@ class ResourceList:
         view = BatchView(connection, self.organization_id, user_id=self.user_id)
         lister = _Lister(view, self, policy)
         question = lister.question("organization", self.organization_id)
-        of_organization = judge(view, question, self.at, policy)
+        of_organization = decide_uncapped(view, question, self.at, policy)
         if of_organization.rule in _DENIES_ALL:
             return AccessPage(revision=view.revision, denied=denial(question, of_organization))
         first_type, last_id = after or (RESOURCE_TYPES[0], "")
@@ -139,62 +139,63 @@ _DENIES_ALL = {Rule.ORGANIZATION_UNKNOWN, Rule.ORGANIZATION_DISABLED, Rule.USER_
 class _Lister:
     """Lists what the user may open, by type."""
 
-    def __init__(self, view: BatchView, wanted: ResourceList, policy: DecisionPolicy) -> None:
+    def __init__(self, view: BatchView, resource_list: ResourceList, policy: DecisionPolicy) -> None:
         self._view = view
-        self._wanted = wanted
+        self._list = resource_list
         self._policy = policy
 
     def entries(self, kind: ResourceKind, *, after: str, limit: int) -> list[AccessEntry]:
-        """The resources of a type after an id; at least ``limit`` if there are as many."""
-        found: list[tuple[str, Decision]] = []
+        """The resources of a type after an id, at least ``limit`` if there are as many."""
+        allowed: list[tuple[str, Decision]] = []
         decide_all = partial(self._decide_all, kind)
         if kind != "organization" and self._is_open():
             # Most of an open organization is usually open, so that its next items in order fill the page.
-            found, last = find_next(
-                partial(self._next, kind), decide_all, after=after, limit=limit, role=self._wanted.role
+            allowed, last = find_next(
+                partial(self._next, kind), decide_all, after=after, limit=limit, role=self._list.role
             )
-            if last is None or len(found) >= limit:
-                return self._named(kind, found)
-            after, limit = last, limit - len(found)
-        found += find_allowed(self._candidates(kind), decide_all, after=after, limit=limit, role=self._wanted.role)
-        return self._named(kind, found)
+            if last is None or len(allowed) >= limit:
+                return self._make_entries(kind, allowed)
+            after, limit = last, limit - len(allowed)
+        allowed += find_allowed(self._candidates(kind), decide_all, after=after, limit=limit, role=self._list.role)
+        return self._make_entries(kind, allowed)
 
-    def _named(self, kind: ResourceKind, found: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
-        return [entry(kind, item_id, self._name(kind, item_id), decision) for item_id, decision in found]
+    def _make_entries(self, kind: ResourceKind, allowed: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
+        return [entry(kind, item_id, self._find_name(kind, item_id), decision) for item_id, decision in allowed]
 
     def _next(self, kind: ResourceKind, after: str, limit: int) -> Sequence[str]:
         """The next items of the organization, whether or not they can be opened."""
-        page = {"organization_id": self._wanted.organization_id, "after": after, "limit": limit}
+        page = {"organization_id": self._list.organization_id, "after": after, "limit": limit}
         return run(self._view.connection, _NEXT, page, kind=kind).scalars().all()
 
     def question(self, kind: ResourceKind, item_id: str) -> PlainQuestion:
-        wanted = self._wanted
         return PlainQuestion(
-            user_id=wanted.user_id, type=kind, resource_id=item_id, organization_id=wanted.organization_id
+            user_id=self._list.user_id, type=kind, resource_id=item_id, organization_id=self._list.organization_id
         )
 
     def _decide_all(self, kind: ResourceKind, ids: Sequence[str]) -> list[Decision]:
         self._view.load(
-            [self._wanted.user_id],
+            [self._list.user_id],
             folder_ids=ids if kind == "folder" else (),
             document_ids=ids if kind == "document" else (),
         )
-        return [judge(self._view, self.question(kind, item_id), self._wanted.at, self._policy) for item_id in ids]
+        return [
+            decide_uncapped(self._view, self.question(kind, item_id), self._list.at, self._policy) for item_id in ids
+        ]
 
     def _candidates(self, kind: ResourceKind) -> Candidates:
-        wanted = self._wanted
+        organization_id, user_id = self._list.organization_id, self._list.user_id
         if kind == "organization":
-            return lambda after, _: [] if after else [wanted.organization_id]
+            return lambda after, _: [] if after else [organization_id]
         parameters = {
-            "organization_id": wanted.organization_id,
-            "user_id": wanted.user_id,
-            "groups": json_list(self._view.groups(wanted.organization_id, wanted.user_id)),
-            "at": epoch_ms(wanted.at),
+            "organization_id": organization_id,
+            "user_id": user_id,
+            "groups": json_list(self._view.groups(organization_id, user_id)),
+            "at": epoch_ms(self._list.at),
         }
         parts = {
             "opened": _OPENED[self._open_types()],
             "is_open": "TRUE" if self._is_open() else "FALSE",
-            "of_role": CONDITION_OF_ROLE[wanted.role],
+            "of_role": CONDITION_OF_ROLE[self._list.role],
             "active": CONDITION_OF_TIME,
         }
 
@@ -206,20 +207,20 @@ class _Lister:
 
     def _is_open(self) -> bool:
         """Whether the organization's access type lets the user in, with the role that is listed."""
-        organization = self._view.organization(self._wanted.organization_id)
+        organization = self._view.organization(self._list.organization_id)
         return organization is not None and organization.access_type in self._open_types()
 
     def _open_types(self) -> frozenset[AccessType]:
         """The access types that let the user in without a grant, with the role that is listed."""
-        membership = self._view.membership(self._wanted.organization_id, self._wanted.user_id)
-        if membership is not None and is_active(membership, self._wanted.at):
+        membership = self._view.membership(self._list.organization_id, self._list.user_id)
+        if membership is not None and is_active(membership, self._list.at):
             types, role = _MEMBER_TYPES, membership.access_role
         else:
             types, role = frozenset({AccessType.PUBLIC}), self._policy.public_role
-        return types if self._wanted.role in {None, role} else frozenset()
+        return types if self._list.role in {None, role} else frozenset()
 
-    def _name(self, kind: ResourceKind, item_id: str) -> str:
-        organization_id = self._wanted.organization_id
+    def _find_name(self, kind: ResourceKind, item_id: str) -> str:
+        organization_id = self._list.organization_id
         record: Record | None = self._view.organization(organization_id)
         if kind == "folder":
             record = self._view.folder(organization_id, item_id)

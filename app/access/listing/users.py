@@ -1,4 +1,4 @@
-"""Who may open an organization, a folder or a document.
+"""Lists the users who may open an organization, a folder or a document.
 
 The order is that of the ids by their bytes. Candidates are the users with an active grant on the resource or a folder
 above it, the members of groups with such a grant, and everybody whom the access type lets in, without disabled users.
@@ -18,8 +18,8 @@ from app.access.decision.decide import (
     DecisionPolicy,
     PlainQuestion,
     access_type_in_force,
+    decide_uncapped,
     denied_to_all,
-    judge,
 )
 from app.access.listing.batch_view import BatchView
 from app.access.listing.page import (
@@ -98,11 +98,14 @@ class UserList:
         """A page of at most ``limit`` users. ``after``: the kind and id of the last one of the previous page."""
         prefer_indexes(connection)
         view = BatchView(connection, self.organization_id)
-        question = _question(self, "")
+        question = self._question("")
         if (denied := denied_to_all(view, question)) is not None:
             return AccessPage(revision=view.revision, denied=denial(question, denied))
-        openness = _openness(view, self)
-        levels = _levels(view, self)
+        openness = self._find_openness(view)
+        folder_ids = [folder.folder_id for folder in self._find_ancestry(view).folders]
+        document_ids = [self.resource_id] if self.type == "document" else []
+        # The folder and document of each level that may have grants, of which one is empty.
+        levels = [("", document_id) for document_id in document_ids] + [(folder_id, "") for folder_id in folder_ids]
         parameters = {
             "organization_id": self.organization_id,
             "levels": json_lists(levels),
@@ -114,51 +117,39 @@ class UserList:
             return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **sets).scalars().all()
 
         def decide_all(ids: Sequence[str]) -> list[Decision]:
-            view.load(ids, folder_ids=[level[0] for level in levels if level[0]], document_ids=_documents(self))
-            return [judge(view, _question(self, user_id), self.at, policy) for user_id in ids]
+            view.load(ids, folder_ids=folder_ids, document_ids=document_ids)
+            return [decide_uncapped(view, self._question(user_id), self.at, policy) for user_id in ids]
 
-        found = find_allowed(candidates, decide_all, after="".join(after[-1:]), limit=limit + 1, role=self.role)
-        users = find_all(connection, User, [("", user_id) for user_id, _ in found[:limit]])
-        entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in found[:limit]]
-        return AccessPage(revision=view.revision, entries=entries, has_more=len(found) > limit, openness=openness)
+        allowed = find_allowed(candidates, decide_all, after="".join(after[-1:]), limit=limit + 1, role=self.role)
+        on_page = allowed[:limit]
+        users = find_all(connection, User, [("", user_id) for user_id, _ in on_page])
+        entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in on_page]
+        return AccessPage(revision=view.revision, entries=entries, has_more=len(allowed) > limit, openness=openness)
 
+    def _question(self, user_id: str) -> PlainQuestion:
+        return PlainQuestion(
+            user_id=user_id, type=self.type, resource_id=self.resource_id, organization_id=self.organization_id
+        )
 
-def _question(wanted: UserList, user_id: str) -> PlainQuestion:
-    return PlainQuestion(
-        user_id=user_id, type=wanted.type, resource_id=wanted.resource_id, organization_id=wanted.organization_id
-    )
+    def _find_ancestry(self, view: BatchView) -> Ancestry:
+        folder_id: str | None = self.resource_id if self.type == "folder" else None
+        if self.type == "document" and (document := view.document(self.organization_id, self.resource_id)):
+            folder_id = document.folder_id
+        return Ancestry() if folder_id is None else view.ancestry_of(self.organization_id, folder_id)
 
-
-def _documents(wanted: UserList) -> list[str]:
-    return [wanted.resource_id] if wanted.type == "document" else []
-
-
-def _ancestry(view: BatchView, wanted: UserList) -> Ancestry:
-    folder_id: str | None = wanted.resource_id if wanted.type == "folder" else None
-    if wanted.type == "document" and (document := view.document(wanted.organization_id, wanted.resource_id)):
-        folder_id = document.folder_id
-    return Ancestry() if folder_id is None else view.ancestry_of(wanted.organization_id, folder_id)
-
-
-def _levels(view: BatchView, wanted: UserList) -> list[tuple[str, str]]:
-    """The folder and document ids of the levels that may have grants, nearest first; one of each pair is empty."""
-    levels = [("", document_id) for document_id in _documents(wanted)]
-    return levels + [(folder.folder_id, "") for folder in _ancestry(view, wanted).folders]
-
-
-def _openness(view: BatchView, wanted: UserList) -> Openness:
-    organization = view.organization(wanted.organization_id)
-    assert organization is not None  # noqa: S101 - otherwise everybody is denied
-    access_type = None
-    if wanted.type != "organization":
-        document = view.document(wanted.organization_id, wanted.resource_id) if wanted.type == "document" else None
-        access_type, _ = access_type_in_force(document, _ancestry(view, wanted), organization)
-    if access_type is AccessType.RESTRICTED:
-        return Openness(access_type=access_type, records=0)
-    is_public = access_type is AccessType.PUBLIC
-    within, kind = (ALL_ORGANIZATIONS, User.kind) if is_public else (wanted.organization_id, Membership.kind)
-    records = counts_of(view.connection, [within]).get(within, {}).get(kind, 0)
-    return Openness(access_type=access_type, records=records)
+    def _find_openness(self, view: BatchView) -> Openness:
+        organization = view.organization(self.organization_id)
+        assert organization is not None  # noqa: S101 - otherwise everybody is denied
+        access_type = None
+        if self.type != "organization":
+            document = view.document(self.organization_id, self.resource_id) if self.type == "document" else None
+            access_type, _ = access_type_in_force(document, self._find_ancestry(view), organization)
+        if access_type is AccessType.RESTRICTED:
+            return Openness(access_type=access_type, records=0)
+        is_public = access_type is AccessType.PUBLIC
+        within, kind = (ALL_ORGANIZATIONS, User.kind) if is_public else (self.organization_id, Membership.kind)
+        records = counts_of(view.connection, [within]).get(within, {}).get(kind, 0)
+        return Openness(access_type=access_type, records=records)
 
 
 def _candidate_sets(openness: Openness, role: AccessRole | None, policy: DecisionPolicy) -> dict[str, str]:

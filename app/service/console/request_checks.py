@@ -35,7 +35,7 @@ class RequestSlots:
         slot.callback(self._slots.release)
         # A request that waits for a slot holds no turn: the other requests of the service need it.
         if self._turns is not None and request.endpoint != "console.asset":
-            slot.enter_context(self._turns.taken())
+            slot.enter_context(self._turns.take())
 
     def leave(self, _error: BaseException | None) -> None:
         """Releases the slot of the request, if it has one."""

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide, judge
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide, decide_uncapped
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -239,11 +239,11 @@ def test_judgement_holds_until_its_end(number: int, memory_view: Any) -> None:
     records, questions, policy = drawn(number)
     view = memory_view(records)
     for question in questions:
-        first = judge(view, question, NOW, policy)
+        first = decide_uncapped(view, question, NOW, policy)
         for seconds in range(0, 420, 30):
             later = NOW + timedelta(seconds=seconds)
             if first.expires_at is None or later < first.expires_at:
-                again = judge(view, question, later, policy)
+                again = decide_uncapped(view, question, later, policy)
                 assert (again.has_access, again.access_role, again.expires_at) == (
                     first.has_access,
                     first.access_role,

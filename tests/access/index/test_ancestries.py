@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.access.decision.ancestry import ancestry_of
 from app.access.index import folders
 from app.access.index.folders import Folders
-from app.access.index.layout import FOLDER, SEPARATOR, key_of
+from app.access.index.layout import FOLDER, SEPARATOR, entry_key
 from app.access.index.view import IndexView
 from app.access.records import AccessType, Folder
 
@@ -21,7 +21,7 @@ class Entries:
         self.entries = {}
         for number, parent in parents.items():
             values = ["r" if number in typed else "", "" if parent is None else f"f{parent}"]
-            self.entries[key_of(FOLDER, "acme", f"f{number}")] = SEPARATOR.join(values).encode()
+            self.entries[entry_key(FOLDER, "acme", f"f{number}")] = SEPARATOR.join(values).encode()
 
     def get(self, key: bytes) -> bytes | None:
         return self.entries.get(key)

@@ -39,7 +39,7 @@ class Node:
 
     def follow(self) -> None:
         """Brings the index up to date, and compares its entries with those of a new one."""
-        self.index.step()
+        self.index.update()
         assert self.index.state.is_used
         assert self.index._file is not None
         self._files.add(self.index._file.path.name)

@@ -63,7 +63,7 @@ class Node:
     def restart(self, *, max_staleness: float = 0, away: bool = False) -> None:
         self.index.close()
         self.start(max_staleness=max_staleness, away=away)
-        self.index.step()
+        self.index.update()
 
     def read(self, *records: Record) -> None:
         with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
@@ -85,7 +85,7 @@ def node(database_url: str, tmp_path: Path) -> Iterator[Node]:
     make_tables(engine, METADATA)
     world = Node(engine, tmp_path / "index")
     world.read(ACME, ADA, MEMBER)
-    world.index.step()
+    world.index.update()
     yield world
     world.index.close()
     engine.dispose()
@@ -108,7 +108,7 @@ def test_folders_are_those_of_the_revision(node: Node) -> None:
         )
         lower = Folder(organization_id="acme", folder_id="lower", folder_name="Lower", parent_folder_id="upper")
         node.read(ACME, ADA, MEMBER, upper, lower)
-        node.index.step()
+        node.index.update()
         for _ in range(2):
             with node.index.view([asked]) as view:
                 assert isinstance(view, IndexView)
@@ -139,10 +139,10 @@ def test_a_change_during_a_build_is_effective_after_it(node: Node, monkeypatch: 
         return iter(entries)
 
     monkeypatch.setattr("app.access.index.index.all_entries", build_slowly)
-    node.index.step()
+    node.index.update()
     assert node.index.state.staleness == 600
     assert not node.answer()[0]
-    node.index.step()
+    node.index.update()
     assert node.answer() == (False, IndexView)
 
 
@@ -157,7 +157,7 @@ def test_the_index_answers_while_the_database_does_not_respond(node: Node, monke
         raise OperationalError("SELECT 1", {}, Exception("no response"))
 
     monkeypatch.setattr(node.index, "_check_schema", hang)
-    node.index.step()
+    node.index.update()
     assert seen == [(True, IndexView)] * 30
     assert node.answer() == (True, IndexView)
     assert not node.index.state.is_database_reachable
@@ -172,7 +172,7 @@ def test_a_long_build_does_not_make_the_database_unreachable(node: Node, monkeyp
 
     monkeypatch.setattr(AccessIndex, "_bring_up_to", build)
     node.read(ACME, ADA)
-    node.index.step()
+    node.index.update()
     assert seen == [True]
 
 
@@ -192,11 +192,11 @@ def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
     monkeypatch.setattr(AccessIndex, "_bring_up_to", full)
     node.read(ACME, ADA)
     with pytest.raises(OSError, match="No space"):
-        node.index.step()
+        node.index.update()
     node.index._is_behind = True  # as ``run`` does
     assert node.answer() == (False, SqlView)
     monkeypatch.undo()
-    node.index.step()
+    node.index.update()
     assert node.answer() == (False, IndexView)
 
 
@@ -209,8 +209,8 @@ def test_damage_that_the_maintenance_finds_leads_to_a_new_file(node: Node, monke
         patched.setattr(AccessIndex, "_bring_up_to", damaged)
         node.read(ACME, ADA)
         with pytest.raises(lmdb.CorruptedError):
-            node.index.step()
-    node.index.step()
+            node.index.update()
+    node.index.update()
     assert node.answer() == (False, IndexView)
     assert (node.folder / "current").read_text() != name
 
@@ -268,11 +268,11 @@ def test_the_index_answers_if_the_database_goes_away_during_an_update(
     node.read(ACME, ADA)
     with monkeypatch.context() as patched:
         patched.setattr(AccessIndex, "_bring_up_to", lost)
-        node.index.step()
+        node.index.update()
         assert node.answer() == (True, IndexView)
         assert not node.index.state.is_database_reachable
     node.index._engine = node.engine
-    node.index.step()
+    node.index.update()
     assert node.answer() == (False, IndexView)
 
 
@@ -298,7 +298,7 @@ def test_the_database_answers_if_only_the_update_fails(
     assert [(line["event"], line["reason"]) for line in lines] == [
         ("index_failed", "the server did not respond within 120 seconds")
     ]
-    node.index.step()
+    node.index.update()
     assert node.answer() == (False, IndexView)
 
 
@@ -317,10 +317,10 @@ def test_the_limit_of_statements_is_longer_for_a_build(
     monkeypatch.setattr("app.access.index.index.changed_entries", record)
     node.index._engine = open_engine(database_url, response_timeout=5)
     node.read(ACME, ADA)
-    node.index.step()
+    node.index.update()
     monkeypatch.setattr("app.access.index.index._is_logged", lambda *_: False)
     node.read(ACME, ADA, MEMBER)
-    node.index.step()
+    node.index.update()
     node.index._engine.dispose()
     assert limits == [120, 1800]
 
@@ -364,7 +364,7 @@ def test_an_incompatible_database_is_not_used(node: Node) -> None:
         raise SchemaNewerError
 
     node.index._check_schema = refuse
-    node.index.step()
+    node.index.update()
     with pytest.raises(SchemaNewerError):
         node.answer()
 
@@ -378,9 +378,9 @@ def test_an_error_that_is_no_damage_keeps_the_file(node: Node, monkeypatch: pyte
     node.start()
     monkeypatch.setattr(lmdb, "open", full)
     with pytest.raises(lmdb.ReadersFullError):
-        node.index.step()
+        node.index.update()
     monkeypatch.undo()
-    node.index.step()
+    node.index.update()
     assert (node.folder / "current").read_text() == name
     assert node.answer() == (True, IndexView)
 
@@ -396,7 +396,7 @@ def test_a_confirmation_of_another_file_does_not_count(node: Node) -> None:
 
 def test_a_deleted_folder_is_made_again_by_one_maintainer(node: Node) -> None:
     shutil.rmtree(node.folder)
-    node.index.step()
+    node.index.update()
     assert node.answer() == (True, IndexView)
     assert sorted(path.name for path in node.folder.iterdir() if ".mdb" not in path.name) == [
         "confirmed",
@@ -461,7 +461,7 @@ def test_damage_leads_to_a_new_file(node: Node, damage: Callable[[Path], None]) 
     node.restart()
     assert node.answer() == (True, IndexView)
     node.read(ACME, ADA)
-    node.index.step()
+    node.index.update()
     assert node.answer() == (False, IndexView)
 
 

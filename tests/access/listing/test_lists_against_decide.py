@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, judge
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide_uncapped
 from app.access.decision.view import AccessView
 from app.access.listing.page import AccessEntry
 from app.access.listing.resources import ResourceList
@@ -45,7 +45,7 @@ class Pairs:
                     question = PlainQuestion(
                         user_id=user_id, type=kind, resource_id=item_id, organization_id=organization_id
                     )
-                    decision = judge(view, question, at, policy)
+                    decision = decide_uncapped(view, question, at, policy)
                     if decision.has_access:
                         key = (user_id, organization_id, kind, item_id)
                         self.rows[key] = (decision.access_role, decision.rule, decision.expires_at)

@@ -148,7 +148,7 @@ def visit_index(office: Office, folder: Path) -> None:
     index = AccessIndex(office.engine, folder, clock=office.time)
     browser = office.browser(Role.VIEWER, index)
     assert "the index is not available" in browser.get(address("overview"))
-    index.step()
+    index.update()
     overview = browser.get(address("overview"))
     assert "from the index" in overview
     assert re.search(r"current [0-9.]+ s ago", overview)

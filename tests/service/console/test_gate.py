@@ -399,7 +399,7 @@ def test_a_request_that_waits_for_a_slot_holds_no_turn(
     class Full(BoundedSemaphore):
         def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
             waits.append(timeout or 0)
-            with index.turns.taken():
+            with index.turns.take():
                 return False
 
     enter: Any = browser.client.application.before_request_funcs["console"][0]
@@ -416,7 +416,7 @@ def test_a_page_without_a_turn_leaves_its_slot(office: Office, tmp_path: Path, m
     monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
     index = AccessIndex(office.engine, tmp_path / "index", clock=office.time, turns=1)
     browser = office.browser(index=index)
-    with index.turns.taken():
+    with index.turns.take():
         for _ in range(office.settings.server.threads):
             assert "Too many requests are in progress." in browser.get("/console/sign-in")
             assert browser.status == 503

@@ -60,7 +60,7 @@ class Service:
     def __init__(self, engine: Engine, folder: Path, **provider: Any) -> None:
         self.metrics = Metrics()
         self.index = AccessIndex(engine, folder, clock=lambda: NOW, uptime=lambda: 0.0)
-        self.index.step()
+        self.index.update()
         settings = Settings(provider=ProviderSettings.model_validate({"auth_tokens": ["ask"], **provider}))
         self.app = service_app(
             settings, engine, clock=lambda: NOW, new_id=lambda: "made", index=self.index, metrics=self.metrics

@@ -18,7 +18,7 @@ from app.access.browse.lists import people_in
 from app.access.browse.lookup import find, folder_paths, folders_from, name_of, names_of
 from app.access.browse.sizes import MAX_COUNT, organization_size
 from app.access.decision.decide import DecisionPolicy, is_active
-from app.access.listing.find import FoundWithout, find_in_list
+from app.access.listing.find import DeniedHit, find_in_list
 from app.access.listing.page import AccessEntry, AccessPage
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
@@ -52,7 +52,7 @@ def access(console: Console, connection: Connection) -> Response:
     text = parameters["q"].strip()
     filters = filter(None, (list_query.kind, list_query.role))
     lists = Lists(parameters["after"], {"access": 3}, *list_query.ids, *filters)
-    counts, without = None, list[FoundWithout]()
+    counts, without = None, list[DeniedHit]()
     if text:
         result = list_query.read(connection, (), 0)
         allowed, without = find_in_list(connection, list_query.list, console.parts.policy, text, PAGE_ROWS)
