@@ -12,18 +12,18 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Row
 
-from app.access.browse.lists import moment
 from app.access.browse.lookup import ItemKey, find_all, names_of
 from app.access.effective import find_causes
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Group, User
+from app.foundation.clock import from_epoch_ms
 from app.foundation.database.statements import json_list, json_lists, run
 
 MAX_GROUPS = 1_000
 """The maximum number of groups of a user whose grants are read."""
 
 ResourceIds = tuple[str, str]
-"""The id of a folder and of a document; one is empty."""
+"""The id of a folder and of a document, of which one is empty."""
 
 _GrantKey = tuple[str, str, str, str]
 """Folder, document, user and group; two are empty."""
@@ -87,7 +87,7 @@ class GrantEntry:
     """A grant of the same holder on a nearer level, which decides instead. For a grant of a user's group, it may also
     be the user's own grant on the same level."""
     without_effect: str = ""
-    """Why the grant has no effect; empty if it has."""
+    """Why the grant has no effect. Empty if it has an effect."""
 
     def is_active(self, now: datetime) -> bool:
         """Whether the grant has not expired."""
@@ -253,7 +253,7 @@ def _entries(
                 holder_id=holder_id,
                 holder_name=names[holder].get((organization_id, holder_id), ""),
                 access_role=row.access_role,
-                expires_at=moment(row.expires_at),
+                expires_at=None if row.expires_at is None else from_epoch_ms(row.expires_at),
                 nearer=nearer.get(number),
                 without_effect="" if cause is None else cause.sentence,
             )

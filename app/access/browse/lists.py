@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Literal
 
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_all, name_of, names_of
 from app.access.effective import BrokenReference, find_causes
-from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, User
+from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, Record, User
 from app.access.search import search
-from app.foundation.clock import from_epoch_ms
 from app.foundation.database.statements import json_list, run
 
 # Each query reads one index in its order. PostgreSQL finds it by its statistics; SQLite needs a hint.
@@ -95,18 +93,6 @@ AS of_user WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :lim
 """  # noqa: S608 - constants
 
 
-ListName = Literal["groups_in", "outer_groups"]
-
-_Listed = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""The kind of the listed records, and the parts of their keys before and after the id of the entry."""
-
-_LISTS: Mapping[ListName, tuple[str, Callable[[str], _Listed]]] = {
-    "groups_in": (_GROUPS_IN, lambda group_id: (GroupMember.kind, (group_id, ""), ())),
-    "outer_groups": (_OUTER_GROUPS, lambda group_id: (GroupMember.kind, (), ("", group_id))),
-}
-"""Name → the query of the ids of groups, and the records that are listed, in a group."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListEntry:
     """One row of a list."""
@@ -116,16 +102,16 @@ class ListEntry:
     item_id: str
     name: str = ""
     access_type: str = ""
-    """The access type set on this item; empty if it is inherited, or if the kind has none."""
+    """The access type set on this item. Empty if it is inherited, or if the kind has none."""
     disabled: bool = False
     access_role: str = ""
-    """The role of a membership; empty for other kinds."""
+    """The role of a membership. Empty for other kinds."""
     expires_at: datetime | None = None
-    """The end of a membership; None if it does not end."""
+    """The end of a membership. None if it does not end."""
     within: str = ""
     """The id of the folder that a folder or document is in, or of the group that a user is directly in."""
     without_effect: str = ""
-    """Why the listed record has no effect; empty if it has."""
+    """Why the listed record has no effect. Empty if it has an effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +121,7 @@ class RecordList:
     kind: str
     organization_id: str
     ids: Callable[..., Sequence[str]]
-    """``ids(after=, limit=)``: in their order."""
+    """``ids(after=, limit=)``: the ids of a page, in their order."""
     rows: Callable[[Sequence[str]], list[ListEntry]]
     """The rows of these ids."""
     among: Callable[[Sequence[str]], Sequence[str]]
@@ -173,13 +159,12 @@ def members(connection: Connection, organization_id: str) -> RecordList:
     """The members of an organization."""
 
     def rows(ids: Sequence[str]) -> list[ListEntry]:
-        held = find_all(connection, Membership, [(organization_id, user_id) for user_id in ids])
-        users = _entries(connection, User, organization_id, ids, listed=(Membership.kind, (), ()))
-        memberships = (held[organization_id, user_id] for user_id in ids)
-        return [
-            replace(user, access_role=one.access_role, expires_at=one.expires_at)
-            for user, one in zip(users, memberships, strict=True)
-        ]
+        memberships = find_all(connection, Membership, [(organization_id, user_id) for user_id in ids])
+        entries = []
+        for user in _entries(connection, User, organization_id, ids, listed=Membership):
+            membership = memberships[organization_id, user.item_id]
+            entries.append(replace(user, access_role=membership.access_role, expires_at=membership.expires_at))
+        return entries
 
     def among(ids: Sequence[str]) -> list[str]:
         return [key[1] for key in find_all(connection, Membership, [(organization_id, user_id) for user_id in ids])]
@@ -194,19 +179,19 @@ def groups(connection: Connection, organization_id: str) -> RecordList:
 
 
 def people_in(connection: Connection, organization_id: str, group_id: str) -> RecordList:
-    """The users in a group, directly or through groups in it; ``within`` is the group of which they are a direct
+    """The users in a group, directly or through groups in it. ``within`` is the group of which they are a direct
     member."""
 
-    def groups_of(ids: Sequence[str]) -> dict[str, str]:
+    def find_groups(ids: Sequence[str]) -> dict[str, str]:
         parameters = {"organization_id": organization_id, "within": group_id, "users": json_list(ids)}
-        found: dict[str, str] = {}
+        groups_by_user: dict[str, str] = {}
         for user_id, within in run(connection, _GROUP_OF_EACH, parameters):
-            if within == group_id or found.get(user_id) != group_id:
-                found[user_id] = within
-        return found
+            if within == group_id or groups_by_user.get(user_id) != group_id:
+                groups_by_user[user_id] = within
+        return groups_by_user
 
     def rows(ids: Sequence[str]) -> list[ListEntry]:
-        within = groups_of(ids)
+        within = find_groups(ids)
         keys = {user_id: (organization_id, within[user_id], user_id, "") for user_id in ids}
         broken = find_causes(connection, GroupMember.kind, keys.values())
         return [
@@ -219,7 +204,7 @@ def people_in(connection: Connection, organization_id: str, group_id: str) -> Re
         ]
 
     def among(ids: Sequence[str]) -> list[str]:
-        return list(groups_of(ids))
+        return list(find_groups(ids))
 
     return RecordList(User.kind, organization_id, _ids(connection, _PEOPLE_IN, organization_id, group_id), rows, among)
 
@@ -232,18 +217,26 @@ def _ids(connection: Connection, query: str, organization_id: str, within: str =
     return ids
 
 
-def listed(
-    connection: Connection, name: ListName, organization_id: str, group_id: str, *, after: str, limit: int
+def groups_in(
+    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
 ) -> list[ListEntry]:
-    """The groups that are direct members of a group, or the groups around it."""
-    query, listed_as = _LISTS[name]
-    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = run(connection, query, page).scalars().all()
-    return _entries(connection, Group, organization_id, ids, listed=listed_as(group_id))
+    """The groups that are direct members of a group."""
+    ids = _ids(connection, _GROUPS_IN, organization_id, group_id)(after=after, limit=limit)
+    keys = {inner_id: (organization_id, group_id, "", inner_id) for inner_id in ids}
+    return _entries(connection, Group, organization_id, ids, listed=GroupMember, listed_keys=keys)
+
+
+def outer_groups(
+    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
+) -> list[ListEntry]:
+    """The groups of which a group is a direct member."""
+    ids = _ids(connection, _OUTER_GROUPS, organization_id, group_id)(after=after, limit=limit)
+    keys = {outer_id: (organization_id, outer_id, "", group_id) for outer_id in ids}
+    return _entries(connection, Group, organization_id, ids, listed=GroupMember, listed_keys=keys)
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
-    """The organizations in which a user is a member, in a group, or has a grant; non-members have no role."""
+    """The organizations in which a user is a member, in a group, or has a grant. Non-members have no role."""
     page = {"user_id": user_id, "after": after, "limit": limit}
     ids = run(connection, _ORGANIZATIONS_OF, page).scalars().all()
     names = names_of(connection, Organization, [("", organization_id) for organization_id in ids])
@@ -265,29 +258,24 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
     return entries
 
 
-def moment(value: int | None) -> datetime | None:
-    """A stored time; None stays None."""
-    return None if value is None else from_epoch_ms(value)
-
-
 def _entries(
     connection: Connection,
     of: type[Folder] | type[Document] | type[Group] | type[User],
     organization_id: str,
     ids: Sequence[str],
     *,
-    listed: _Listed | None = None,
+    listed: type[Record] | None = None,
+    listed_keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[ListEntry]:
     """The entries of a page, with names and effect, which are looked up by primary key.
 
-    ``listed``: the listed records, if they are not those whose names are shown: a list of group members shows the names
-    of users.
+    ``listed``: the class of the listed records, if the names are those of other records: a list of group members has
+    the names of users. ``listed_keys``: id → the key of the listed record, if it is not organization and id.
     """
-    kind, before, after = listed or (of.kind, (), ())
     within = "" if of is User else organization_id
-    keys = {item_id: (organization_id, *before, item_id, *after) for item_id in ids}
+    keys = listed_keys or {item_id: (organization_id, item_id) for item_id in ids}
     records = find_all(connection, of, [(within, item_id) for item_id in ids])
-    broken = find_causes(connection, kind, keys.values())
+    broken = find_causes(connection, (listed or of).kind, keys.values())
     entries = []
     for item_id, key in keys.items():
         record = records.get((within, item_id))

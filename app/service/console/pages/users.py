@@ -8,7 +8,7 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
-from app.access.browse.lists import ListEntry, ListName, listed, organizations_of, people_in
+from app.access.browse.lists import groups_in, organizations_of, outer_groups, people_in
 from app.access.browse.lookup import find, names_of
 from app.access.browse.sizes import MAX_COUNT, sizes_of
 from app.access.records import Group, Membership, Organization, User
@@ -16,7 +16,7 @@ from app.access.sql_view import SqlView
 from app.foundation.ids import may_be_stored
 from app.service.console.browsing import resource_key, show_unknown
 from app.service.console.console import Console
-from app.service.console.paging import Listing, Lists
+from app.service.console.paging import Lists
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
 
@@ -61,9 +61,6 @@ def group(console: Console, connection: Connection) -> Response:
     if group is None or within is None:
         return show_unknown(console, connection, "group", organization_id, group_id)
 
-    def nested(name: str, listed_as: ListName) -> Listing[ListEntry] | None:
-        return lists.page_by_id(name, partial(listed, connection, listed_as, organization_id, group_id))
-
     people = people_in(connection, organization_id, group_id)
     listing = lists.page_by_name("people", connection, people, text)
     through = {(organization_id, row.within) for row in listing.rows} if listing else set()
@@ -78,8 +75,8 @@ def group(console: Console, connection: Connection) -> Response:
         people=listing,
         searched=text,
         group_names={key[1]: name for key, name in names_of(connection, Group, through).items()},
-        inside=nested("inside", "groups_in"),
-        around=nested("around", "outer_groups"),
+        inside=lists.page_by_id("inside", partial(groups_in, connection, organization_id, group_id)),
+        around=lists.page_by_id("around", partial(outer_groups, connection, organization_id, group_id)),
         grants=lists.page("grants", partial(grants_of_groups, connection, organization_id, [group_id]), _group_key),
     )
 
