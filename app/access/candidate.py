@@ -43,7 +43,7 @@ class CandidateLostError(Exception):
 
 
 @contextmanager
-def candidate_of(engine: Engine) -> Iterator[Engine]:
+def open_candidate(engine: Engine) -> Iterator[Engine]:
     """An engine with a single connection, which sees the database and the shadows in front of it.
 
     Do not open two connections of it at the same time. A connection that breaks is not replaced, because the
@@ -119,9 +119,9 @@ def catch_up(connection: Connection) -> None:
         connection.exec_driver_sql(
             f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting_name(connection, table)}"  # noqa: S608 - names of our own tables
         )
-    known = {row.source_id: row for row in connection.execute(select(SOURCE))}
+    sources = {row.source_id: row for row in connection.execute(select(SOURCE))}
     for row in connection.execute(text(f"SELECT * FROM {lasting_name(connection, SOURCE)}")).mappings().all():  # noqa: S608 - as above
-        own = known.pop(row["source_id"], None)
+        own = sources.pop(row["source_id"], None)
         if own is None:
             connection.execute(insert(SOURCE).values(dict(row)))
             continue
@@ -133,7 +133,7 @@ def catch_up(connection: Connection) -> None:
             values["read_in_force"] = own.reads_begun + 1
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
     # Another process has removed sources that had records. Sources without records may exist only in the candidate.
-    removed = [source_id for source_id, own in known.items() if own.records]
+    removed = [source_id for source_id, own in sources.items() if own.records]
     connection.execute(delete(SOURCE).where(SOURCE.c.source_id.in_(removed)))
 
 
@@ -152,7 +152,7 @@ def has_changed_recently(connection: Connection, now_ms: int) -> bool:
 
 
 def database_state(connection: Connection) -> DatabaseState:
-    """The state of the database, or of the candidate; each read of the directory changes it."""
+    """The state of the database, or of the candidate. Each read of the directory changes it."""
     changes: int | None = connection.execute(select(STATE.c.changes)).scalar()
     return DatabaseState(changes or 0, current_revision(connection))
 
@@ -173,7 +173,7 @@ def lasting_name(connection: Connection, table: Table) -> str:
 
 
 def _schema_if_lasting(connection: Connection, table: Table) -> str | None:
-    """The schema of the table; None if a temporary table shadows it."""
+    """The schema of the table. None if a temporary table shadows it."""
     if is_sqlite(connection):
         shadows = "SELECT 1 FROM sqlite_temp_master WHERE type = 'table' AND name = :name"
         return None if connection.execute(text(shadows), {"name": table.name}).first() else "main"

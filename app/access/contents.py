@@ -26,11 +26,11 @@ _EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} =
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source and its last read. Times are epoch milliseconds; None: never."""
+    """The state of a source and its last read. Times are epoch milliseconds. None: never."""
 
     name: str
     last_verdict: str
-    """complete, partial, failed; empty before the first read."""
+    """complete, partial, failed. Empty before the first read."""
     last_reason: str
     last_read_at: int | None
     last_good_at: int | None
@@ -100,7 +100,7 @@ def model_counts(connection: Connection) -> dict[str, int]:
 
 
 def source_states(connection: Connection, *, by_kind: bool = False) -> list[SourceState]:
-    """The sources in the order of the configuration as of the last refresh; ``by_kind``: with the number of records of
+    """The sources in the order of the configuration as of the last refresh. ``by_kind``: with the number of records of
     each kind, which takes a while to count."""
     kinds = _stored_by_kind(connection) if by_kind else {}
     dangling = {row.source_id: int(row.problems) for row in connection.execute(_DANGLING)}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 
 def find_cycles(edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The sets of nodes that reach each other, each sorted; a single node only if it has an edge to itself.
+    """The sets of nodes that reach each other, each sorted. A single node is one only if it has an edge to itself.
 
     Kosaraju's algorithm: against the edges, a node reaches its own set and sets that come later in post-order.
     """

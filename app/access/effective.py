@@ -170,7 +170,7 @@ SELECT {keys}, cause FROM (SELECT requested.*, {cause} AS cause FROM requested) 
 def find_causes(
     connection: Connection, kind: str, keys: Iterable[Sequence[str]]
 ) -> dict[tuple[str, ...], BrokenReference]:
-    """Key → why the record has no effect; only records of the access model without effect.
+    """Key → why the record has no effect. Only records of the access model without effect.
 
     ``keys``: the values of the primary key, absent ids as empty text.
     """

@@ -1,6 +1,6 @@
 """The kinds of record and their fields, derived from the classes of ``app.access.records``.
 
-Code that treats all kinds alike uses them: casting, row codecs, exports, references, explanations.
+Code that treats all kinds alike uses them: casting, conversion of rows, exports, references, explanations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from app.access.records import (
     User,
 )
 
-_SORT_OF_TYPE = {
+_FIELD_TYPES = {
     bool: FieldType.FLAG,
     AccessType: FieldType.ACCESS_TYPE,
     AccessRole: FieldType.ACCESS_ROLE,
@@ -46,7 +46,7 @@ class RecordField:
     type: FieldType
     is_needed: bool
     refers_to: str
-    """The kind of record to which the field refers; empty if it is not a reference."""
+    """The kind of record to which the field refers. Empty if it is not a reference."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RecordKind:
 
     @cached_property
     def column_fields(self) -> Sequence[RecordField]:
-        """The fields that have a column of their own in tables; the others are in the payload."""
+        """The fields that have a column of their own in tables. The others are in the payload."""
         return tuple(field for field in self.fields if field.type is not FieldType.TEXT)
 
     @cached_property
@@ -108,7 +108,7 @@ def name_of_attribute(attribute: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _kind_of(record: type[Record]) -> RecordKind:
+def _make_kind(record: type[Record]) -> RecordKind:
     hints = get_type_hints(record, include_extras=True)
     record_fields: list[RecordField] = []
     own_id = None
@@ -136,11 +136,11 @@ def _form(hint: Any) -> Form:
         assert isinstance(form, Form)  # noqa: S101 - nothing else annotates them
         return form
     alternatives = [part for part in get_args(hint) if part is not type(None)]
-    return _form(alternatives[0]) if alternatives else Form(_SORT_OF_TYPE[hint])
+    return _form(alternatives[0]) if alternatives else Form(_FIELD_TYPES[hint])
 
 
 KINDS: Mapping[str, RecordKind] = {
-    record.kind: _kind_of(record)
+    record.kind: _make_kind(record)
     for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant, Fill)
 }
 """Every kind, by its name, in the order of documents and messages."""

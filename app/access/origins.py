@@ -107,7 +107,7 @@ class RecordOrigin:
         return f"{name}{', '.join(parts)}{' (retained)' if self.retained else ''}"
 
     def to_wire(self) -> dict[str, object]:
-        """As a JSON object; fields that do not apply are null."""
+        """As a JSON object. Fields that do not apply are null."""
         return {
             "source": self.source,
             "retained": self.retained,
@@ -133,21 +133,21 @@ def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[s
 
 
 def load_origins(engine: Engine, records: Iterable[Record]) -> Origins:
-    """Calls ``origins_of`` in its own transaction."""
+    """Calls ``find_origins`` in its own transaction."""
     with reading(engine) as connection:
-        return origins_of(connection, records)
+        return find_origins(connection, records)
 
 
-def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
+def find_origins(connection: Connection, records: Iterable[Record]) -> Origins:
     """The origins of records of the access model."""
     by_key = {record.key: record for record in records}
     origins: dict[Key, Sequence[RecordOrigin]] = {}
-    aliases = _aliases(connection, by_key.values())
+    aliases = _find_aliases(connection, by_key.values())
     for kind, group in groupby(sorted(by_key.values(), key=attrgetter("kind")), key=attrgetter("kind")):
         of_kind = list(group)
-        winning = _winning_rows(_rows_of(connection, kind, of_kind, aliases))
-        fills = _fill_rows(connection, of_kind, aliases) if kind == User.kind and winning else {}
-        disables = _alias_disables(connection, of_kind) if kind == User.kind and winning else {}
+        winning = _winning_rows(_find_rows(connection, kind, of_kind, aliases))
+        fills = _find_fills(connection, of_kind, aliases) if kind == User.kind and winning else {}
+        disables = _find_alias_disables(connection, of_kind) if kind == User.kind and winning else {}
         for key, rows in winning.items():
             record = by_key[key]
             if isinstance(record, User):
@@ -161,7 +161,7 @@ def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
     return origins
 
 
-def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
+def _find_aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
     """User → the aliases that no other user has."""
     users = {user_id for record in records if (user_id := getattr(record, "user_id", None))}
     by_user: dict[str, list[str]] = {}
@@ -170,7 +170,7 @@ def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, 
     return by_user
 
 
-def _rows_of(
+def _find_rows(
     connection: Connection, kind: str, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Key, Row[Any]]]:
     """The sources' rows with the keys of the records, or with an alias of the user instead of the id."""
@@ -180,8 +180,8 @@ def _rows_of(
     for number, record in enumerate(records):
         ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
         aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
-        named = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
-        requested.extend((*(key[name] for name in columns), str(number)) for key in named)
+        alternatives = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
+        requested.extend((*(key[name] for name in columns), str(number)) for key in alternatives)
     for row in run(
         connection,
         _ROWS,
@@ -193,7 +193,7 @@ def _rows_of(
         yield records[int(row.number)].key, row
 
 
-def _fill_rows(
+def _find_fills(
     connection: Connection, users: Sequence[Record], aliases: Mapping[str, Sequence[str]]
 ) -> dict[Key, list[Row[Any]]]:
     """Key → the fills of the user, by position."""
@@ -208,7 +208,7 @@ def _fill_rows(
     return by_user
 
 
-def _alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
+def _find_alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
     """User → the fills that disable them by an alias that other users have, or that the user had."""
     by_user: dict[str, list[RecordOrigin]] = {}
     parameters = {"users": json_list(user.key[1] for user in users)}
@@ -237,9 +237,9 @@ def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:
     """The fields of a row that have a value, without its key."""
     record = TABLES_OF_KIND[kind].record_from_row(row)
     fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
-    known = [field.name for field in fields if getattr(record, field.attribute) not in _ABSENT]
+    names = [field.name for field in fields if getattr(record, field.attribute) not in _ABSENT]
     extra_fields: Mapping[str, object] = getattr(record, "extra_fields", {})
-    return [*known, *(name for name, value in sorted(extra_fields.items()) if value not in _ABSENT)]
+    return [*names, *(name for name, value in sorted(extra_fields.items()) if value not in _ABSENT)]
 
 
 def _same_fields(record: Record, row: Row[Any]) -> list[str]:

@@ -48,7 +48,7 @@ class PendingChanges:
 
 @dataclass(frozen=True, slots=True)
 class CoveredByRun:
-    """The users in the organizations that the current run is about; an empty tuple: all."""
+    """The users in the organizations that the current run is about. Each empty tuple: all."""
 
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
@@ -60,8 +60,8 @@ def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: 
     Those that are pending already keep their time. If an alias moves to another user, the merge also changes the
     records that use it.
     """
-    found = connection.execute(_CHANGED if covered is None else _changed(covered))
-    items = sorted((sort, item_id) for sort, item_id in found if item_id)
+    changed = connection.execute(_CHANGED if covered is None else _changed(covered))
+    items = sorted((sort, item_id) for sort, item_id in changed if item_id)
     if items:
         run(connection, _STORE, {"since": now_ms, "items": json_lists(items)})
 
@@ -95,7 +95,7 @@ _CHANGED = text(str(_changed().compile(compile_kwargs={"literal_binds": True})))
 
 
 def pending_since(connection: Connection) -> int | None:
-    """The time of the oldest pending change, in epoch milliseconds; None: there is none."""
+    """The time of the oldest pending change, in epoch milliseconds. None: there is none."""
     return connection.execute(select(func.min(_PENDING.c.since))).scalar()
 
 

@@ -32,7 +32,7 @@ class ProblemSort(StrEnum):
     REMARK = "remark"
     """Odd, but used."""
     DUPLICATE = "duplicate"
-    """The same source provides the same key twice. The last record of an object wins; of several objects, the first."""
+    """The same source provides a key twice. The last record of an object wins, and of several objects the first."""
     OWNED_ELSEWHERE = "ownedElsewhere"
     """A more authoritative source provides the same key. The record has no effect."""
     DANGLING = "dangling"
@@ -87,17 +87,17 @@ class Problem:
 
     sort: AnySort
     source: str
-    """The source's name; empty: no source alone has it."""
+    """The source's name. Empty: no source alone has it."""
     place: str
-    """``file:line`` or ``file:users[3]``; may be empty."""
+    """``file:line`` or ``file:users[3]``. May be empty."""
     text: str = ""
-    """The sentence of the reader that found it; empty if there is a ``cause``."""
+    """The sentence of the reader that found it. Empty if there is a ``cause``."""
     cause: ProblemCause | None = None
-    """Why the record is a problem; None: ``text`` describes it."""
+    """Why the record is a problem. None: ``text`` describes it."""
     kind: str = ""
-    """The kind of the record; empty: it could not be understood."""
+    """The kind of the record. Empty: it could not be understood."""
     key: tuple[str, ...] = ()
-    """The values of the record's key, in the order of ``RecordKind.keys``; empty if absent."""
+    """The values of the record's key, in the order of ``RecordKind.keys``. Empty if absent."""
     detail: tuple[str, ...] = ()
     origin: str = ""
     """The object of the source, if a read found the problem (``app.access.source_tables.origin_text``)."""

@@ -55,7 +55,7 @@ _TO_COLUMN: Mapping[FieldType, Callable[[Any], object]] = {
     FieldType.ACCESS_ROLE: lambda role: role.value,
     FieldType.TIME: epoch_ms,
 }
-"""Type of a field → its conversion; values of other types are stored as they are."""
+"""Type of a field → its conversion. Values of other types are stored as they are."""
 
 _FROM_COLUMN: Mapping[FieldType, Callable[[Any], object]] = {
     FieldType.FLAG: bool,

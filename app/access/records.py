@@ -28,13 +28,13 @@ class FieldType(StrEnum):
     ID = "id"
     """Text of 1 to 512 bytes."""
     TEXT = "text"
-    """Any text. Not used for decisions; stored in the payload."""
+    """Any text that decisions do not use. It is stored in the payload."""
     ALIAS = "alias"
     """Another id of a user, case-folded."""
     ALIASES = "aliases"
     """A list of aliases."""
     CONTEXT_VALUE = "contextValue"
-    """An id; numbers are converted to text."""
+    """An id. Numbers are converted to text."""
     FLAG = "flag"
     ACCESS_TYPE = "accessType"
     ACCESS_ROLE = "accessRole"
@@ -47,7 +47,7 @@ class Form:
 
     type: FieldType
     of: str = ""
-    """The kind of record to which an id belongs; empty for other sorts."""
+    """The kind of record to which an id belongs. Empty for other types."""
 
 
 OrganizationId = Annotated[str, Form(FieldType.ID, "organization")]
@@ -118,7 +118,7 @@ class _Keyed:
     key_fields: ClassVar[tuple[str, ...]]
     """The fields of the key, without an alias. An id of the record's own kind is the record's id."""
     exactly_one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Groups of fields; exactly one field of each group is given."""
+    """Groups of fields. A record has exactly one field of each group."""
 
     @property
     def key(self) -> Key:
@@ -144,7 +144,7 @@ class Organization(_Keyed):
 
 @_record
 class User(_Keyed):
-    """A user of any number of organizations. ``aliases`` are other ids; they are not sent to the backend."""
+    """A user of any number of organizations. ``aliases`` are other ids, which are not sent to the backend."""
 
     kind: ClassVar[str] = "user"
     key_fields = ("user_id",)

@@ -30,7 +30,7 @@ def latest_revision(connection: Connection) -> tuple[int, int | None]:
 
 
 def current_revision(connection: Connection) -> int:
-    """The current revision of the access model; 0 before the directory was read."""
+    """The current revision of the access model. 0 before the directory was read."""
     return latest_revision(connection)[0]
 
 
@@ -45,7 +45,7 @@ class ModelChange:
     """The changes of a refresh to the access model."""
 
     revision: int
-    """The current revision; 0 if there is none yet."""
+    """The current revision. 0 if there is none yet."""
     changed: bool
     changes: Mapping[str, ChangeCounts]
     """kind → counts, for every kind."""

@@ -53,9 +53,9 @@ class SearchHit:
     """Empty for organizations themselves and for users."""
     item_id: str
     label: str
-    """Its name; its id if it has no name."""
+    """Its name, or its id if it has no name."""
     detail: str
-    """The e-mail address of a user; empty otherwise."""
+    """The e-mail address of a user. Empty otherwise."""
     without_effect: str = ""
     """Why the record has no effect. Empty if it has an effect."""
     alias: str = ""

@@ -27,20 +27,20 @@ class DirectorySourceRow(StoreTable, table=True):
     reads_begun: int = Field(default=0, sa_type=BigInteger)
     """Each read takes the next number. Of two reads at the same time the one that began last wins."""
     read_in_force: int = Field(default=0, sa_type=BigInteger)
-    """The number of the read whose records are stored; 0: no read has succeeded."""
+    """The number of the read whose records are stored. 0: no read has succeeded."""
     records: int = Field(default=0, sa_type=BigInteger)
     """The number of stored records."""
     malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The number of malformed records of the last read."""
     last_verdict: str = ""
-    """complete, partial, failed; empty before the first read."""
+    """complete, partial, failed. Empty before the first read."""
     last_reason: str = ""
     last_read_at: int | None = Field(default=None, sa_type=BigInteger)
     last_good_at: int | None = Field(default=None, sa_type=BigInteger)
     """When it was last read completely or partially."""
     last_complete_at: int | None = Field(default=None, sa_type=BigInteger)
     last_answered: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """The extent of the last read: ``changes`` or ``part``; empty for everything."""
+    """The extent of the last read: ``changes`` or ``part``. Empty for everything."""
     last_read_ms: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The duration of the last read in milliseconds."""
     cursor: str = Field(default="", sa_column_kwargs={"server_default": ""})
@@ -75,15 +75,15 @@ class DirectoryStateRow(StoreTable, table=True):
     changes: int = Field(default=0, sa_type=BigInteger)
     """The number of transactions that changed records of sources, or the order of the sources."""
     counted_changes: int = Field(default=-1, sa_type=BigInteger, sa_column_kwargs={"server_default": "-1"})
-    """``changes`` when problems were last counted; see ``app.access.stored_problems``."""
+    """``changes`` when problems were last counted. See ``app.access.stored_problems``."""
     counted_revision: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The revision at which they were counted."""
     counted_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When they were counted, in epoch milliseconds; None: never."""
+    """When they were counted, in epoch milliseconds. None: never."""
 
 
 class FillBindingRow(StoreTable, table=True):
-    """A user whom a source disabled by an alias, as long as the source disables that alias; see
+    """A user whom a source disabled by an alias, as long as the source disables that alias. See
     ``app.access.refresh.fills``."""
 
     __table_args__ = (Index(None, "user_id"), CLUSTERED)
@@ -103,14 +103,14 @@ class ProblemCountRow(StoreTable, table=True):
     sort: str = Field(primary_key=True)
     """A ``ProblemSort`` or ``UnclearDisabling`` of ``app.access.problems``."""
     by_read: bool = Field(primary_key=True)
-    """Whether a read of the source found them; otherwise they were counted."""
+    """Whether a read of the source found them. Otherwise they were counted."""
     problems: int = Field(sa_type=BigInteger)
     since: int = Field(sa_type=BigInteger)
     """When the first of them was found, in epoch milliseconds."""
 
 
 class ProblemRow(StoreTable, table=True):
-    """One of the first hundred problems of a source and sort; the fields of ``app.access.problems.Problem``."""
+    """One of the first hundred problems of a source and sort, as in ``app.access.problems.Problem``."""
 
     __table_args__ = (CLUSTERED,)
 
@@ -120,7 +120,7 @@ class ProblemRow(StoreTable, table=True):
     ordinal: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """From 1 on."""
     kind: str
-    """The kind of the record; empty if it could not be read."""
+    """The kind of the record. Empty if it could not be read."""
     key: str
     """The values of the record's key, as a JSON list."""
     cause: str
@@ -128,9 +128,9 @@ class ProblemRow(StoreTable, table=True):
     detail: str
     """The values of the sentence, as a JSON list."""
     place: str
-    """The place of the record in the source; may be empty."""
+    """The place of the record in the source. May be empty."""
     origin: str
-    """The object of the source, if a read found the problem; may be empty."""
+    """The object of the source, if a read found the problem. May be empty."""
 
 
 class DirectoryPushRow(StoreTable, table=True):
@@ -139,7 +139,7 @@ class DirectoryPushRow(StoreTable, table=True):
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sequence: int = Field(sa_type=BigInteger)
     answer: str
-    """The answer as JSON, for clients that did not receive it and repeat the push; empty: not stored yet."""
+    """The answer as JSON, for clients that did not receive it and repeat the push. Empty: not stored yet."""
     pushed_at: int = Field(sa_type=BigInteger)
     """When it was applied, in epoch milliseconds."""
     pushed_by: str
@@ -189,9 +189,9 @@ class ScimKeyRow(StoreTable, table=True):
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     attribute: str = Field(primary_key=True)
-    """``userName``, ``externalId``, ``displayName`` or ``emails``; ``member`` for members that do not exist yet."""
+    """``userName``, ``externalId``, ``displayName`` or ``emails``. ``member`` for members that do not exist yet."""
     value: str = Field(primary_key=True)
-    """In NFC and lower case, except ``externalId``; a digest of a long one."""
+    """In NFC and lower case, except ``externalId``. A long value is replaced by a digest."""
     resource_id: str = Field(primary_key=True)
     """Of a member that does not exist yet, its name."""
 
@@ -204,14 +204,14 @@ class ScimMemberRow(StoreTable, table=True):
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     group_id: str = Field(primary_key=True)
     value: str = Field(primary_key=True)
-    """The id of a resource; of a member that does not exist yet, any name of it."""
+    """The id of a resource. Of a member that does not exist yet, any name of it."""
     type: str
     """``User``, ``Group``, or empty."""
     display: str
 
 
 class TouchedRow(StoreTable, table=True):
-    """A pending organization or user; see ``app.access.pending``."""
+    """A pending organization or user. See ``app.access.pending``."""
 
     __table_args__ = (CLUSTERED,)
 

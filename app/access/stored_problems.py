@@ -58,10 +58,10 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
         if state.counted_at is not None and now_ms - state.counted_at < every_ms:
             return
         samples = {**find_problems(connection), **_unclear_disabling(connection)}
-        counted = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
+        count = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
     with writing(engine) as connection:
         newer = STATE.c.counted_changes < state.changes
-        if connection.execute(update(STATE).where(newer).values(**counted, counted_at=now_ms)).rowcount:
+        if connection.execute(update(STATE).where(newer).values(**count, counted_at=now_ms)).rowcount:
             _store(connection, samples, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
 
 
@@ -105,7 +105,7 @@ def store_read_problems(
     objects that it read. A failed read without problems changes nothing.
     """
     for read in reads:
-        before = _of_reads(connection, read.source_id)
+        before = _load_of_reads(connection, read.source_id)
         samples = {
             sort.value: ProblemSample(sample.count, list(map(_storable, sample.first)))
             for (name, sort), sample in problems.by_source.items()
@@ -114,7 +114,7 @@ def store_read_problems(
         if read.verdict == FAILED and not samples:
             continue
         if read.answered and read.verdict != FAILED:
-            samples = _with_earlier(connection, read.source_id, samples, before)
+            samples = _add_earlier(connection, read.source_id, samples, before)
         if samples != before:
             stored = {(read.source_id, sort): sample for sort, sample in samples.items()}
             of_read = (and_(table.c.source_id == read.source_id, table.c.by_read) for table in (_COUNT, _PROBLEM))
@@ -128,26 +128,26 @@ SELECT p.origin FROM problem p WHERE p.source_id = :source_id AND p.by_read AND 
 """
 
 
-def _with_earlier(
-    connection: Connection, source_id: int, found: Mapping[str, ProblemSample], before: Mapping[str, ProblemSample]
+def _add_earlier(
+    connection: Connection, source_id: int, new: Mapping[str, ProblemSample], before: Mapping[str, ProblemSample]
 ) -> dict[str, ProblemSample]:
-    """The problems that a read of changes found, and the earlier problems of objects that it did not read."""
+    """The ``new`` problems that a read of changes found, and the earlier problems of objects that it did not read."""
     read_again = set(run(connection, _READ_AGAIN, {"source_id": source_id}).scalars())
     merged = {}
-    for sort in before.keys() | found.keys():
-        new, earlier = found.get(sort, ProblemSample()), before.get(sort, ProblemSample())
-        same = {(problem.place, problem.text, problem.cause) for problem in new.first}
+    for sort in before.keys() | new.keys():
+        sample, earlier = new.get(sort, ProblemSample()), before.get(sort, ProblemSample())
+        same = {(problem.place, problem.text, problem.cause) for problem in sample.first}
         remaining = [
             problem
             for problem in earlier.first
             if problem.origin not in read_again and (problem.place, problem.text, problem.cause) not in same
         ]
         merged[sort] = ProblemSample(earlier.count - len(earlier.first) + len(remaining), remaining)
-        merged[sort].add(new.count, new.first)
+        merged[sort].add(sample.count, sample.first)
     return {sort: sample for sort, sample in merged.items() if sample.count}
 
 
-def _of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample]:
+def _load_of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample]:
     """Sort → the stored problems of a source that reads found."""
     counts = select(_COUNT.c.sort, _COUNT.c.problems).where(_COUNT.c.source_id == source_id, _COUNT.c.by_read)
     samples = {row.sort: ProblemSample(row.problems) for row in connection.execute(counts)}
@@ -170,14 +170,14 @@ def _store(
     for (source_id, sort), sample in new.items():
         values = {"source_id": source_id, "sort": sort, "by_read": by_read}
         counts.append(values | {"problems": sample.count, "since": since.get((source_id, sort), now_ms)})
-        problems += [values | {"ordinal": at} | _values_of(problem) for at, problem in enumerate(sample.first, 1)]
+        problems += [values | {"ordinal": at} | _problem_to_row(problem) for at, problem in enumerate(sample.first, 1)]
     if counts:
         connection.execute(insert(_COUNT), counts)
     if problems:
         connection.execute(insert(_PROBLEM), problems)
 
 
-def _values_of(problem: Problem) -> dict[str, str]:
+def _problem_to_row(problem: Problem) -> dict[str, str]:
     return {
         "kind": problem.kind,
         "key": json.dumps(problem.key, ensure_ascii=False),
@@ -229,7 +229,7 @@ class LastCount(NamedTuple):
 
 
 def last_count(connection: Connection) -> LastCount | None:
-    """The last count; None: problems were never counted."""
+    """The last count. None: problems were never counted."""
     row = connection.execute(select(STATE.c.counted_revision, STATE.c.counted_at)).first()
     return None if row is None or row.counted_at is None else LastCount(row.counted_revision, row.counted_at)
 
@@ -253,7 +253,7 @@ def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount
 
 def first_problems(connection: Connection, source: str, sort: str, *, only_remaining: bool = False) -> list[Problem]:
     """The first stored problems of this source and sort. ``only_remaining``: only those that still exist, looked up by
-    key; those that reads found, and cycles of groups, are not checked."""
+    key. Those that reads found, and cycles of groups, are not checked."""
     query = (
         select(_PROBLEM, _NAME)
         .outerjoin(SOURCE, SOURCE.c.source_id == _PROBLEM.c.source_id)

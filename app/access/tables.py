@@ -25,7 +25,7 @@ NO_ALIASES = "[]"
 """The value of the column ``aliases``, a sorted JSON list, of a user without aliases."""
 
 _TYPES: Mapping[FieldType, TypeEngine[Any]] = {FieldType.FLAG: Boolean(), FieldType.TIME: BigInteger()}
-"""Type of a field → type of its column; the others are texts."""
+"""Type of a field → type of its column. The others are texts."""
 
 _ALIAS_DEFAULTS = {FieldType.ALIAS: "", FieldType.ALIASES: NO_ALIASES}
 """The types of the fields with aliases → the default of the column."""
@@ -138,7 +138,7 @@ ACCESS_TABLES = {
     for kind in KINDS_BY_REFERENCE
     if kind.name != Fill.kind
 }
-"""kind → the table of its records, referred-to kinds first. Aliases have a table of their own; fills have none."""
+"""kind → the table of its records, referred-to kinds first. Aliases have a table of their own. Fills have none."""
 
 
 def _add_bytewise_index(kind: str, *columns: str) -> None:
@@ -169,7 +169,7 @@ class ModelUserAliasRow(StoreTable, table=True):
 
 
 class FormerPayloadRow(StoreTable, table=True):
-    """The payload of a record before it was changed or removed; see ``app.access.refresh.model_changes``."""
+    """The payload of a record before it was changed or removed. See ``app.access.refresh.model_changes``."""
 
     __table_args__ = (CLUSTERED,)
 
@@ -195,7 +195,7 @@ class AccessCountRow(StoreTable, table=True):
 
 
 class AccessNameRow(StoreTable, table=True):
-    """A name by which a record of the access model is found; see ``app.access.search``."""
+    """A name by which a record of the access model is found. See ``app.access.search``."""
 
     __table_args__ = (CLUSTERED,)
 
@@ -209,7 +209,7 @@ class AccessNameRow(StoreTable, table=True):
 
 
 class RevisionRow(StoreTable, table=True):
-    """The revisions of the access model; the highest one is the current one. No row: never read."""
+    """The revisions of the access model. The highest one is the current one. No row: never read."""
 
     __tablename__ = "access_revision"
 
@@ -222,7 +222,7 @@ class RevisionRow(StoreTable, table=True):
 
 
 class AccessChangeRow(StoreTable, table=True):
-    """An entry of the index that a revision changes; see ``app.access.refresh.model_changes``."""
+    """An entry of the index that a revision changes. See ``app.access.refresh.model_changes``."""
 
     __table_args__ = (Index(None, "revision", "kind"),)
 

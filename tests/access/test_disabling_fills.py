@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from app.access.candidate import candidate_of
+from app.access.candidate import open_candidate
 from app.access.problems import ProblemList
 from app.access.records import Fill, Record, User
 from app.access.refresh.reads import ReadResult
@@ -127,7 +127,7 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
     world = FillsWorld(engine, "push")
     world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("ann@x")])
     for _ in range(2):
-        with candidate_of(engine) as candidate:
+        with open_candidate(engine) as candidate:
             with Refresh(candidate, clock=lambda: NOW, problems=ProblemList(), on_candidate=True) as refresh:
                 refresh.begin([PEOPLE, HR])
                 found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]

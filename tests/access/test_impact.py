@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from app.access.candidate import candidate_of
+from app.access.candidate import open_candidate
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
 from app.access.impact import changed, comparison, impact, side
@@ -67,7 +67,7 @@ def found_changes(
         read_directory(engine, [directory], clock=lambda: NOW, accept_empty=["test"], accept_shrink=["test"])
     directory.records = {record.key: record for record in after}
     found: list[AccessChange] = []
-    with candidate_of(engine) as candidate:
+    with open_candidate(engine) as candidate:
         read_directory(
             candidate,
             [directory],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.access.contents import export_records
-from app.access.origins import origins_of
+from app.access.origins import find_origins
 from app.access.records import Grant
 from app.access.refresh.staging import drop_duplicates
 from app.commands.schema import METADATA
@@ -205,7 +205,7 @@ def test_an_explanation_names_the_push_and_not_what_it_hides(make: Make) -> None
     installation.push("app", application.record("grant", "d1", "ann"))
     with reading(installation.engine) as connection:
         grants = [record for record in export_records(connection) if isinstance(record, Grant)]
-        [origins] = origins_of(connection, grants).values()
+        [origins] = find_origins(connection, grants).values()
     assert [one.place for one in origins] == ["push 1, upsert[0]"]
 
 

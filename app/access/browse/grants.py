@@ -26,7 +26,7 @@ ResourceIds = tuple[str, str]
 """The id of a folder and of a document, of which one is empty."""
 
 _GrantKey = tuple[str, str, str, str]
-"""Folder, document, user and group; two are empty."""
+"""Folder, document, user and group, of which two are empty."""
 
 Item = TypeVar("Item")
 

@@ -1,4 +1,4 @@
-"""Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
+"""Looks up single records of the access model by their ids, with their names and the folders above them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from app.foundation.database.statements import json_list, json_lists, run
 from app.foundation.ids import may_be_stored
 
 ItemKey = tuple[str, str]
-"""An organization and an id in it; the first is empty for users and organizations themselves."""
+"""An organization and an id in it. The first is empty for users and organizations themselves."""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -55,11 +55,11 @@ WITH RECURSIVE above (start, folder_id, depth) AS (
 SELECT start, folder_id FROM above ORDER BY start, depth
 """
 _PATH_FOLDERS = 3
-"""The folders of a path; the others are left out."""
+"""The folders of a path. The others are left out."""
 
 
 def find(connection: Connection, of: type[RecordT], *key: str) -> RecordT | None:
-    """The record of this kind with this key; None if it does not exist."""
+    """The record of this kind with this key. None if it does not exist."""
     if not may_be_stored(*key):
         return None
     table = TABLES_OF_KIND[of.kind]
@@ -76,10 +76,9 @@ def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
         return {}
     table = TABLES_OF_KIND[of.kind]
     offset = 2 - len(table.keys)
-    listed = json_lists(requested)
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
     records: dict[ItemKey, RecordT] = {}
-    for row in _run(connection, _SEVERAL, table, {"keys": listed}, key=same):
+    for row in _run(connection, _SEVERAL, table, {"keys": json_lists(requested)}, key=same):
         record = table.record_from_row(row)
         if isinstance(record, of):
             within, *rest = (getattr(row, name) for name in table.keys)
@@ -107,7 +106,7 @@ def names_of(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
 
 
 def name_of(record: Record) -> str:
-    """The name of a record; empty if it has none."""
+    """The name of a record. Empty if it has none."""
     field = KINDS[record.kind].name_field
     return "" if field is None else str(getattr(record, field.attribute) or "")
 
@@ -123,7 +122,7 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
 
 
 def paths_of(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, list[str]]:
-    """Folder → its name after those of the folders above it; first "…" if there are more than are shown."""
+    """Folder → its name after those of the folders above it. The first name is "…" if there are more of them."""
     paths: dict[str, list[str]] = {}
     parameters = {"organization_id": organization_id, "folders": json_list(set(folder_ids)), "depth": _PATH_FOLDERS}
     rows = run(connection, _PATHS, parameters).all()
@@ -140,8 +139,8 @@ def folder_paths(connection: Connection, organization_id: str, items: Collection
     above: dict[ItemKey, str] = {}
     for of, field in ((Folder, "parent_folder_id"), (Document, "folder_id")):
         keys = [(organization_id, item_id) for kind, item_id in items if kind == of.kind]
-        found = find_all(connection, of, keys).items()
-        above |= {(of.kind, key[1]): getattr(record, field) or "" for key, record in found}
+        records = find_all(connection, of, keys)
+        above |= {(of.kind, key[1]): getattr(record, field) or "" for key, record in records.items()}
     paths = paths_of(connection, organization_id, filter(None, above.values()))
     return {item: paths.get(folder_id, []) for item, folder_id in above.items()}
 

@@ -25,7 +25,7 @@ CROSS JOIN access_count c WHERE c.organization_id = requested.value
 
 
 def counts_of(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-    """Organization → kind → how many records of it there are; no entry: none. ``ALL_ORGANIZATIONS`` may be one."""
+    """Organization → kind → how many records of it there are. No entry: none. ``ALL_ORGANIZATIONS`` may be one."""
     counts: dict[str, dict[str, int]] = {}
     for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
         counts.setdefault(row.organization_id, {})[row.kind] = int(row.records)
@@ -112,7 +112,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 
 def sizes_of(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
-    """The counts of records in, on or of a single record; ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
+    """The counts of records in, on or of a single record. ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
     parameters = {"organization_id": organization_id, "id": item_id, "limit": MAX_COUNT + 1}
     return {
         name: int(run(connection, _COUNT, parameters, table=table, of=of).scalar_one())

@@ -29,7 +29,7 @@ class Ancestry(NamedTuple):
     """Nearest first, up to the obstacle if there is one."""
     obstacle: Obstacle | None = None
     typed: int = 0
-    """Position of the first folder with an access type, counted from 1; 0 if none has one."""
+    """Position of the first folder with an access type, counted from 1. 0 if none has one."""
 
     def below(self, folder: Folder) -> "Ancestry":
         """The ancestry of a folder whose parent has this one. There must be no cycle."""

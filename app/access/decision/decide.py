@@ -79,7 +79,7 @@ class DecisionPolicy:
     """The settings of the rules."""
 
     decision_ttl: int = 600
-    """Seconds after which an allow expires at the latest; 0: no limit."""
+    """Seconds after which an allow expires at the latest. 0: no limit."""
     public_role: AccessRole = AccessRole.VIEWER
     """The role of non-members on public resources."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
@@ -145,7 +145,7 @@ class Decision(NamedTuple):
     access_role: AccessRole | None = None
     """Set if and only if access is allowed."""
     expires_at: datetime | None = None
-    """The end of an allow; None: it does not end. A deny has none."""
+    """The end of an allow. None: it does not end. A deny has none."""
     uncovered: tuple[str, ...] = ()
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
@@ -180,7 +180,7 @@ def decide_uncapped(view: AccessView, question: QuestionLike, now: datetime, pol
 
 
 def denied_to_all(view: AccessView, question: QuestionLike) -> Decision | None:
-    """The denial of an organization, folder or document that holds for every user; None: it depends on the user."""
+    """The denial of an organization, folder or document that holds for every user. None: it depends on the user."""
     organization = view.organization(question.organization_id)
     if organization is None:
         return Decision(False, Rule.ORGANIZATION_UNKNOWN)
@@ -271,7 +271,7 @@ def _grants_on(view: AccessView, question: QuestionLike, level: Folder | Documen
 
 
 def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | Document, ...]) -> Decision:
-    """The decision of the nearest level that has active grants; ``levels`` ends with it."""
+    """The decision of the nearest level that has active grants. ``levels`` ends with it."""
     for grant in active:
         if grant.user_id == user_id:
             return Decision(True, Rule.OWN_GRANT, (*levels, grant), grant.access_role, grant.expires_at)
@@ -349,7 +349,7 @@ def is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool:
 
 
 def _latest(grants: Sequence[Grant | ContextGrant]) -> datetime | None:
-    """The latest end; None if one of the grants does not end."""
+    """The latest end. None if one of the grants does not end."""
     latest: datetime | None = None
     for grant in grants:
         if grant.expires_at is None:

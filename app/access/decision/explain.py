@@ -53,7 +53,7 @@ def explain(view: AccessView, question: QuestionLike, now: datetime, policy: Dec
 
 
 def reason_of(question: QuestionLike, decision: Decision, mention: Mention | None = None) -> str:
-    """The rule of a decision in words, as part of a sentence. ``mention`` returns the text for a record; by default its
+    """The rule of a decision in words, as part of a sentence. ``mention`` returns the text for a record, by default its
     id."""
     return _REASONS[decision.rule].format(_Names(question, decision, mention or _id_alone))
 
@@ -63,17 +63,17 @@ def _id_alone(_kind: str, item_id: str) -> str:
 
 
 def _steps(view: AccessView, question: QuestionLike, decision: Decision) -> Iterator[Record]:
-    shown: set[tuple[str, ...]] = set()
+    yielded: set[tuple[str, ...]] = set()
     for record in decision.trail:
         if isinstance(record, Grant | ContextGrant) and record.organization_user_group_id is not None:
             for member in view.group_path(
                 question.organization_id, question.user_id, record.organization_user_group_id
             ):
-                if member.key not in shown:
-                    shown.add(member.key)
+                if member.key not in yielded:
+                    yielded.add(member.key)
                     yield member
-        if record.key not in shown:
-            shown.add(record.key)
+        if record.key not in yielded:
+            yielded.add(record.key)
             yield record
 
 
@@ -121,7 +121,8 @@ class _Names:
     @property
     def groups(self) -> str:
         ids = [grant.organization_user_group_id for grant in self._grants if grant.organization_user_group_id]
-        return f"{'group' if len(ids) == 1 else 'groups'} {', '.join(self._mention('group', one) for one in ids)}"
+        mentions = ", ".join(self._mention("group", group_id) for group_id in ids)
+        return f"{'group' if len(ids) == 1 else 'groups'} {mentions}"
 
     @property
     def granted_on(self) -> str:

@@ -16,7 +16,7 @@ class AccessView(Protocol):
 
     @property
     def revision(self) -> int:
-        """The revision of the access model; 0 before the directory was first read."""
+        """The revision of the access model. 0 before the directory was first read."""
         ...
 
     def organization(self, organization_id: str) -> Organization | None: ...

@@ -33,7 +33,7 @@ from app.access.impact.view import SideView
 from app.access.records import AccessRole, ResourceKind
 
 _Roles = Sided[AccessRole | None]
-"""The access before and after; None: no access."""
+"""The access before and after. None: no access."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,8 @@ class Side:
     def holders(self) -> set[str]:
         """All users with a membership, group or grant in the organization, whether or not it has ended."""
         names = {kind.kind: self.tables[kind] for kind in (Membership, GroupMember, Grant)}
-        found = run(self.connection, _HOLDERS, {"organization_id": self.organization_id}, **names)
-        return {user_id for (user_id,) in found}
+        rows = run(self.connection, _HOLDERS, {"organization_id": self.organization_id}, **names)
+        return {user_id for (user_id,) in rows}
 
     def users_below(self, groups: Iterable[str]) -> set[str]:
         """The users in these groups and in the groups below them."""
@@ -239,7 +239,7 @@ class Side:
         return _closure(folders, lambda folder_id: self._subfolders.get(folder_id, ()))
 
     def below(self, places: Iterable[Place]) -> Iterator[Place]:
-        """These folders and documents and everything below them; of documents, those that are loaded."""
+        """These folders and documents and everything below them. Of documents, those that are loaded."""
         folders, documents = folders_and_documents(places)
         yield from (("document", document_id) for document_id in documents)
         for folder_id in self.folders_below(folders):

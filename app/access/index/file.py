@@ -44,7 +44,7 @@ class IndexDamagedError(Exception):
 
 
 class IndexFile:
-    """One file, open in one process; open it after a fork."""
+    """One file, open in one process. Open it after a fork."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         """Raises ``IndexDamagedError``, and ``lmdb.Error`` for other reasons. ``new``: creates an empty file, which
@@ -120,7 +120,7 @@ class IndexFile:
             transaction.put(_STAMP, _stamp_value(stamp))
 
     def close(self) -> None:
-        """Closes the file; no transaction may be open."""
+        """Closes the file. No transaction may be open."""
         self._environment.close()
 
 
@@ -162,7 +162,7 @@ class IndexWriter:
             return list(takewhile(lambda key: key.startswith(prefix), keys))
 
     def store(self, key: bytes, value: bytes | None) -> None:
-        """Stores an entry; None deletes it."""
+        """Stores an entry. None deletes it."""
         if value is None:
             self._transaction.delete(key)
         else:

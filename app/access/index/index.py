@@ -178,7 +178,7 @@ class AccessIndex:
         return stored.folders
 
     def wait_for(self, revision: int, timeout: float = 1.0) -> None:
-        """Waits until all processes of this node answer by the revision; at most ``timeout`` seconds."""
+        """Waits at most ``timeout`` seconds until all processes of this node answer by the revision."""
         until = self._uptime() + timeout
         while 0 < self.state.revision < revision and self._uptime() < until:
             self._waiter.wake()

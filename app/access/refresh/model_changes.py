@@ -32,7 +32,7 @@ from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
 
 MAX_LOGGED = 50_000
-"""A revision with more changes is not logged. This bounds the memory and the time for changing an index; to build a new
+"""A revision with more changes is not logged. This bounds the memory and the time for changing an index. To build a new
 one takes not much longer."""
 KEPT_MS = 3_600_000
 """How long changes are kept, in milliseconds, also those that all nodes have: plans of changes read them since the last
@@ -59,7 +59,7 @@ SELECT {columns:m} FROM {delta} d LEFT JOIN {merged} m ON {keys:m=d} WHERE d.cha
 def write_model_rows(
     session: RefreshSession, connection: Connection, kinds: Sequence[ModelTables]
 ) -> dict[str, ChangeCounts]:
-    """Writes the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
+    """Writes the deltas of these kinds, which have rows. Returns kind → counts, for every kind."""
     changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
     name_changes = set[RowChange]()
     for tables in kinds:
@@ -111,7 +111,7 @@ AND digest NOT IN (
 
 
 def delete_unused_payloads(connection: Connection) -> int:
-    """Deletes the former payloads whose digest no ledger and no delete in a plan has; returns how many."""
+    """Deletes the former payloads whose digest no ledger and no delete in a plan has. Returns how many."""
     return run(connection, _DELETE_UNUSED).rowcount
 
 

@@ -53,7 +53,7 @@ def apply_objects(
     now_ms: int,
     audit_hook: PushAuditHook | None = None,
 ) -> int:
-    """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``; returns the
+    """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``. Returns the
     revision. ``by``: the fingerprint of the token."""
     refresh.staging.open_source(source_id)
     for origin, object_ in objects.items():
@@ -80,8 +80,8 @@ def apply_objects(
         changes = total(counts)
         records = {"records": SOURCE.c.records + changes.added - changes.removed}
         is_read = SOURCE.c.reads_begun != SOURCE.c.read_in_force
-        counted = update(SOURCE).where(SOURCE.c.source_id == source_id).values(records).returning(is_read)
-        if connection.execute(counted).scalar_one():
+        updated = update(SOURCE).where(SOURCE.c.source_id == source_id).values(records).returning(is_read)
+        if connection.execute(updated).scalar_one():
             store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
         pushes = count_push(connection, source_id, by=by, now_ms=now_ms)
         if audit_hook is not None:

@@ -85,7 +85,7 @@ def _referenced_key(target: Table, column: str, row: Row[Any]) -> _Key:
 
 
 def _places(connection: Connection, tables: RefreshTables, keys: Sequence[tuple[int, _Key]]) -> list[str]:
-    """Where each source provides each key first, in the order of ``keys``; empty if it does not."""
+    """Where each source provides each key first, in the order of ``keys``. Empty if it does not."""
     keys_of_source: dict[int, set[_Key]] = defaultdict(set)
     for source_id, key in keys:
         keys_of_source[source_id].add(key)

@@ -43,7 +43,7 @@ _MAX_EDGES = 200_000
 """The most groups in groups of an organization that are searched for cycles: about 60 MB."""
 
 MAX_PUSHED = 1_000_000
-"""The limit for pushes, which report every record without effect; no push has as many."""
+"""The limit for pushes, which report every record without effect. No push has as many."""
 
 
 # Which records have a problem: one statement of three queries for each kind. ``records`` are those in the table

@@ -31,12 +31,12 @@ DIGESTS_KEPT = 100
 
 
 class SequenceConflictError(Exception):
-    """A push that cannot be the next one; the text is one line for the caller."""
+    """A push that cannot be the next one. The text is one line for the caller."""
 
     def __init__(self, message: str, last: int) -> None:
         super().__init__(message)
         self.last = last
-        """The sequence of the last applied push; 0 if there is none."""
+        """The sequence of the last applied push. 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PushState:
 
 
 def push_states(connection: Connection) -> dict[str, PushState]:
-    """Source → its last push; only sources with pushes."""
+    """Source → its last push. Only sources with pushes."""
     query = select(SOURCE.c.name, PUSH).select_from(PUSH.join(SOURCE, SOURCE.c.source_id == PUSH.c.source_id))
     return {
         row.name: PushState(row.sequence, row.pushed_at, row.pushed_by, row.pushes) for row in connection.execute(query)
@@ -67,7 +67,7 @@ def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
 def answer_to_repetition(
     connection: Connection, source_id: int, sequence: int, digest: str, *, previous_sequence: int | None
 ) -> dict[str, Any] | None:
-    """The answer to a repeated push; None if it is the next push. Raises ``SequenceConflictError``.
+    """The answer to a repeated push. None if it is the next push. Raises ``SequenceConflictError``.
 
     It is the answer to the last push, also for a repetition of an earlier one. ``digest``: that of the push.
     """
@@ -99,10 +99,10 @@ def _check_repetition(sequence: int, digest: str, last: int, digests: Mapping[in
 
     The last push may have none: an older version stored none, and so does an upload.
     """
-    known = digests.get(sequence, digest if sequence == last else None)
-    if known == digest:
+    stored = digests.get(sequence, digest if sequence == last else None)
+    if stored == digest:
         return
-    why = "is too late: no such push is among the latest ones" if known is None else "was used for other content"
+    why = "is too late: no such push is among the latest ones" if stored is None else "was used for other content"
     raise SequenceConflictError(
         f"sequence: {sequence} {why}; the last push that was applied is {last}; number this one after it and send"
         " it again, if its content is still right",
@@ -113,7 +113,7 @@ def _check_repetition(sequence: int, digest: str, last: int, digests: Mapping[in
 def store_push(
     connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
-    """Stores a push as the last one; returns the number of pushes so far. An empty digest: an upload."""
+    """Stores a push as the last one. Returns the number of pushes so far. An empty digest: an upload."""
     last = _last_push(connection, source_id)
     digests = [] if last is None else json.loads(last.digests)
     digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
@@ -143,12 +143,12 @@ RETURNING pushes
 
 
 def count_push(connection: Connection, source_id: int, *, by: str, now_ms: int) -> int:
-    """Stores a push without a sequence as the last one; returns the number of pushes so far."""
+    """Stores a push without a sequence as the last one. Returns the number of pushes so far."""
     return int(run(connection, _COUNT, {"source_id": source_id, "by": by, "now": now_ms}).scalar_one())
 
 
 def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:
-    """Stores the sequence of an upload; later pushes are numbered after it."""
+    """Stores the sequence of an upload. Later pushes are numbered after it."""
     with writing(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
         answer = json.dumps({"sequence": sequence})

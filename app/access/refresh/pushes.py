@@ -64,7 +64,7 @@ class NumberedPush:
         """The digest of its records and keys."""
         content = [
             [(record.kind, VALUES_FROM_RECORD[record.kind](record)) for record in self.upserts],
-            [(record.kind, _ids(record)) for record in self.removals],
+            [(record.kind, _key_of_record(record)) for record in self.removals],
         ]
         return blake2b(orjson.dumps(content), digest_size=16).hexdigest()
 
@@ -110,15 +110,15 @@ def apply_push(
     """
     with reading(engine) as connection:
         # Without the lock: repetitions do not wait.
-        known = configured_source(connection, push.source)
-        answer = None if known is None else _earlier_answer(connection, known, push)
+        source_id = configured_source(connection, push.source)
+        answer = None if source_id is None else _earlier_answer(connection, source_id, push)
     if answer is not None:
         return answer
-    if known is None:
+    if source_id is None:
         with writing(engine) as connection:
-            known = configure(connection, push.source, configured)
+            source_id = configure(connection, push.source, configured)
     return _Application(
-        engine=engine, push=push, source_id=known, clock=clock, only_pushed=only_pushed, audit_hook=audit_hook
+        engine=engine, push=push, source_id=source_id, clock=clock, only_pushed=only_pushed, audit_hook=audit_hook
     ).run()
 
 
@@ -147,8 +147,8 @@ class _Application:
     """The number of keys that are pushed for the first time and that objects of the source already provide."""
 
     def __post_init__(self) -> None:
-        self._upserts, self._replaced = _last_of_each(self.push.upserts)
-        self._removals = {(record.kind, _ids(record)) for record in self.push.removals}
+        self._upserts, self._replaced = _drop_replaced(self.push.upserts)
+        self._removals = {(record.kind, _key_of_record(record)) for record in self.push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
         self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
 
@@ -188,8 +188,7 @@ class _Application:
             keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
             if keys:
                 # All rows of the removed keys.
-                listed = json_lists(keys)
-                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self.source_id})
+                tables.run(connection, _REMOVE, {"keys": json_lists(keys), "source_id": self.source_id})
             self.removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
             self.keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
         return True
@@ -219,52 +218,54 @@ class _Application:
             self.audit_hook(connection, self.counts, pushes)
 
 
-def _last_of_each(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
-    """Key → its last record, with its index; and the indexes of the records before, with the reason."""
+def _drop_replaced(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
+    """Key → its last record, with its index, and index → why the record is replaced, of the others."""
     last: dict[tuple[str, PushKey], tuple[int, Record]] = {}
     replaced: dict[int, str] = {}
     for index, record in enumerate(records):
-        key = record.kind, _ids(record)
+        key = record.kind, _key_of_record(record)
         if key in last:
             replaced[last[key][0]] = f"is replaced by upsert[{index}], which has the same key"
         last[key] = index, record
     return last, replaced
 
 
-def _ids(record: Record) -> PushKey:
+def _key_of_record(record: Record) -> PushKey:
     """The values of the columns that identify a record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
     return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
 
 
 def configured_source(connection: Connection, name: str) -> int | None:
-    """The id of a source with a position in the configuration; None: nothing of it was read or pushed so far."""
+    """The id of a source with a position in the configuration. None: nothing of it was read or pushed so far."""
     query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
     return connection.execute(query).scalar()
 
 
 def configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
-    """Stores the position of a source that is new, or was not configured before; returns its id. ``configured``: the
+    """Stores the position of a source that is new, or was not configured before. Returns its id. ``configured``: the
     names of all sources in their order."""
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     make_state(connection)
-    known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}
+    columns = select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position)
+    stored = {row.name: row for row in connection.execute(columns)}
     before = order_of_sources(connection)
     for position, other in enumerate(configured):
-        if other in known and known[other].position != position:
+        if other in stored and stored[other].position != position:
             connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
             count_change(connection)
     if [source_id for source_id in order_of_sources(connection) if source_id in before] != before:
         connection.execute(update(STATE).values(merge_all=True))
-    return int(known[name].source_id) if name in known else add_source(connection, name, configured.index(name))
+    return int(stored[name].source_id) if name in stored else add_source(connection, name, configured.index(name))
 
 
 def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
     """Stores that the records of sources that are never read are up to date."""
     now = epoch_ms(clock())
     with writing(engine) as connection:
-        known = SOURCE.c.name.in_(names)
-        connection.execute(update(SOURCE).where(known).values(last_verdict=COMPLETE, last_reason="", last_read_at=now))
-        with_pushes = known, SOURCE.c.last_good_at.is_not(None)
+        has_name = SOURCE.c.name.in_(names)
+        read = {"last_verdict": COMPLETE, "last_reason": "", "last_read_at": now}
+        connection.execute(update(SOURCE).where(has_name).values(read))
+        with_pushes = has_name, SOURCE.c.last_good_at.is_not(None)
         connection.execute(update(SOURCE).where(*with_pushes).values(last_good_at=now, last_complete_at=now))

@@ -74,7 +74,7 @@ class RefreshResult:
     retained: tuple[str, ...]
     """Sources that are no longer configured, and whose records are used until an operator forgets them."""
     depends_on: DatabaseState | None = None
-    """The state of the database on which a candidate depends; None if it depends on none."""
+    """The state of the database on which a candidate depends. None if it depends on none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Refresh:
         return change
 
     def _isolate(self, connection: Connection) -> DatabaseState | None:
-        """Makes a candidate independent of a database that changes all the time; otherwise returns its state."""
+        """Copies the access model into the candidate if the database changes often. Otherwise returns its state."""
         if not self._is_planned_from or not has_changed_recently(connection, epoch_ms(self._clock())):
             return state_behind(connection)
         for table in (*(tables.model for tables in MODEL_TABLES), MODEL_ALIAS, FILL_BINDING, FORMER_PAYLOAD):

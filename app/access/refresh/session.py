@@ -47,7 +47,7 @@ _ANALYZE_FROM = 1_000
 
 @cache
 def _definitions(dialect: str) -> Sequence[str]:
-    """The statements that create the temporary tables; compiling them takes longer than executing them."""
+    """The statements that create the temporary tables. Compiling them takes longer than executing them."""
     compiler = import_module(f"sqlalchemy.dialects.{dialect}").dialect()
     return [
         *(str(CreateTable(table).compile(dialect=compiler)) for table in TABLES_BY_KIND),
@@ -57,7 +57,7 @@ def _definitions(dialect: str) -> Sequence[str]:
 
 
 class RefreshSession:
-    """A connection with the temporary tables of one refresh; use it in a ``with`` statement.
+    """A connection with the temporary tables of one refresh. Use it in a ``with`` statement.
 
     On a candidate (``app.access.candidate``) nothing lasting is written, so nothing is locked, and the connection
     stays open.
@@ -141,7 +141,7 @@ class RefreshSession:
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
-        """A transaction that writes; only one refresh at a time is in it."""
+        """A transaction that writes. Only one refresh at a time is in it."""
         if self.on_candidate:
             with self.snapshot() as connection:
                 yield connection

@@ -1,4 +1,4 @@
-"""The temporary tables of a refresh, and the column lists for its statements.
+"""The temporary tables of a refresh, and the placeholders of its statements.
 
 The tables belong to one connection, so filling them locks nothing. For each kind of record there are:
 
@@ -97,12 +97,12 @@ def changes_to_json(changes: Mapping[str, ChangeCounts]) -> str:
 
 
 def changes_from_json(text: str) -> dict[str, ChangeCounts]:
-    """What ``changes_to_json`` wrote; empty for an empty text."""
+    """Parses the text of ``changes_to_json``. Empty for an empty text."""
     return {kind: ChangeCounts(**counts) for kind, counts in orjson.loads(text or "{}").items()}
 
 
 class Columns(tuple[str, ...]):
-    """Names of columns; the format specification is described at the head of this module."""
+    """Names of columns. The format specification is described at the head of this module."""
 
     __slots__ = ()
 
@@ -190,7 +190,7 @@ class RefreshTables:
 
     def text(self, statement: str, *, rows: str = "") -> str:
         """The statement for this kind."""
-        return _text_of(self, statement, rows)
+        return _render(self, statement, rows)
 
     def run(
         self,
@@ -200,7 +200,7 @@ class RefreshTables:
         *,
         rows: str = "",
     ) -> CursorResult[*tuple[Any, ...]]:
-        """Executes the statement for this kind; see ``app.foundation.database.statements.run``."""
+        """Executes the statement for this kind. See ``app.foundation.database.statements.run``."""
         return run(connection, self.text(statement, rows=rows), parameters)
 
 
@@ -238,11 +238,11 @@ _COMBINED = {
     "access_role": "MIN(access_role)",
     "expires_at": "CASE WHEN COUNT(expires_at) < COUNT(*) THEN NULL ELSE MAX(expires_at) END",
 }
-"""Of several rows of one source the most permissive role, and the latest end; no end is later than any."""
+"""Column → its value from several rows of one source: the most permissive role, the latest end or none."""
 
 
 @cache
-def _text_of(tables: RefreshTables, statement: str, rows: str) -> str:
+def _render(tables: RefreshTables, statement: str, rows: str) -> str:
     return statement.format(**tables.names, rows=tables.names.get(rows, rows))
 
 
@@ -271,7 +271,7 @@ def _delta(name: str, table: Table, key: Sequence[str]) -> Table:
     return _temporary(name, *_copies(table, key), Column("change", SmallInteger, nullable=False), key=key)
 
 
-def _tables_of(kind: RecordKind) -> RefreshTables:
+def _make_tables(kind: RecordKind) -> RefreshTables:
     source = SOURCE_TABLES[kind.name]
     suffix = source.name.removeprefix("source_")
     staged = _temporary(
@@ -298,7 +298,7 @@ def _tables_of(kind: RecordKind) -> RefreshTables:
     )
 
 
-REFRESH_TABLES: Sequence[RefreshTables] = tuple(map(_tables_of, KINDS_BY_REFERENCE))
+REFRESH_TABLES: Sequence[RefreshTables] = tuple(map(_make_tables, KINDS_BY_REFERENCE))
 """One per kind, referred-to kinds first."""
 
 REFRESH_TABLES_OF_KIND = {tables.kind: tables for tables in REFRESH_TABLES}

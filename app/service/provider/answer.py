@@ -151,7 +151,7 @@ def answer_questions(
 def explain_questions(
     questions: Sequence[Question | MalformedQuestion],
     open_view: ViewOpener,
-    origins_of: OriginsLoader,
+    find_origins: OriginsLoader,
     now: datetime,
     policy: DecisionPolicy,
     *,
@@ -172,7 +172,7 @@ def explain_questions(
                 result = answer.add(question, explanation.decision)
                 result["reason"] = explanation.reason
                 explained.append((result, explanation))
-    origins = origins_of([record for _, explanation in explained for record in explanation.records])
+    origins = find_origins([record for _, explanation in explained for record in explanation.records])
     for result, explanation in explained:
         result["path"] = path_with_origins(explanation, origins)
     return answer

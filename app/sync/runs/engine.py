@@ -22,7 +22,7 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.access.candidate import CandidateLostError, candidate_of, database_state, shadow_tables
+from app.access.candidate import CandidateLostError, database_state, open_candidate, shadow_tables
 from app.access.decision.decide import DecisionPolicy
 from app.access.revisions import current_revision
 from app.client.client import BackendClient
@@ -165,7 +165,7 @@ class SyncEngine:
 
     def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
         """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""
-        with candidate_of(self.engine) as candidate:
+        with open_candidate(self.engine) as candidate:
             context.engine = candidate
             try:
                 self._execute(runs, context)

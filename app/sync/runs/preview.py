@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 
-from app.access.candidate import CandidateLostError, candidate_of
+from app.access.candidate import CandidateLostError, open_candidate
 from app.access.problems import Problem, ProblemGroup, ProblemList, ProblemSort
 from app.access.refresh.guard import Guard
 from app.access.refresh.reads import Losses
@@ -70,7 +70,7 @@ def preview(
             return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
         return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
     try:
-        with candidate_of(engine) as candidate:
+        with open_candidate(engine) as candidate:
             report = read_directory(
                 candidate,
                 sources,

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import Engine, text
 
-from app.access.candidate import candidate_of
+from app.access.candidate import open_candidate
 from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.access.revisions import current_revision, latest_revision
@@ -148,7 +148,7 @@ def test_a_source_that_is_forgotten_during_a_dry_run_is_not_in_its_result(engine
             forget(engine, "b", [self], clock=lambda: NOW)
             yield from super().read(request)
 
-    with candidate_of(engine) as candidate:
+    with open_candidate(engine) as candidate:
         source = Forgetting("a", user("ada"), user("new"))
         report = read_directory(candidate, [source], clock=lambda: NOW, on_candidate=True)
         assert report.retained_sources == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from app.access.candidate import candidate_of, shadow_tables
+from app.access.candidate import open_candidate, shadow_tables
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.records import Membership, User
 from app.access.refresh.pushes import NumberedPush, apply_push
@@ -161,7 +161,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypa
                     connection.execute(text("UPDATE run SET calls = calls"))
             yield step
 
-    with candidate_of(company.engine) as candidate:
+    with open_candidate(company.engine) as candidate:
         monkeypatch.setattr(source, "read", read_slowly)
         report = read_directory(candidate, [source], clock=company.time, on_candidate=True)
         with writing(other) as connection:
@@ -191,7 +191,7 @@ def test_a_candidate_never_needs_the_write_lock(
     if not stirred:
         company.time.move_on(seconds=3600)
     other = sqlite3.connect(str(company.engine.url.database), isolation_level=None, timeout=0)
-    with candidate_of(company.engine) as candidate:
+    with open_candidate(company.engine) as candidate:
 
         def write(*_: object) -> None:
             assert other.execute("UPDATE run_tally SET runs = runs + 1").rowcount
@@ -234,7 +234,7 @@ def test_a_preview_ends_well_while_others_write_all_the_time(
 
 def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
     company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
-    with candidate_of(company.engine) as candidate:
+    with open_candidate(company.engine) as candidate:
         read_directory(candidate, [company.directory], clock=company.time, on_candidate=True)
         with reading(candidate) as connection:
             found = connection.execute(
@@ -251,7 +251,7 @@ def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
 
 
 def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None:
-    with candidate_of(company.engine) as candidate:
+    with open_candidate(company.engine) as candidate:
         shadow_tables(candidate, LEDGER_TABLES)
         shadow_tables(candidate, LEDGER_TABLES)
         with reading(candidate) as one, reading(company.engine) as another:
@@ -272,7 +272,7 @@ def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None
 
 
 def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: SyncedWorld) -> None:
-    with candidate_of(company.engine) as candidate:
+    with open_candidate(company.engine) as candidate:
         with candidate.connect() as connection:
             connection.invalidate()
         with pytest.raises(Exception, match="the connection that held the candidate was lost"), candidate.connect():

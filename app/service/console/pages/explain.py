@@ -15,7 +15,7 @@ from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Decision, Rule
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
-from app.access.origins import origins_of, with_shared_aliases
+from app.access.origins import find_origins, with_shared_aliases
 from app.access.records import Document, Organization, Record
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
@@ -144,7 +144,7 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
         decision = explanation.decision
         unused = unused_records(view, question, decision, at)
         records = [*explanation.records, *(record for record, _ in unused)]
-        origins = origins_of(connection, records)
+        origins = find_origins(connection, records)
         rows = {
             record.key: ExplainRow(record.kind, _fields(record, question.organization_id), origins.get(record.key, ()))
             for record in records

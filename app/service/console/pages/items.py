@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.access.browse.grants import group_grants_on
-from app.access.origins import origins_of
+from app.access.origins import find_origins
 from app.access.records import (
     Document,
     Folder,
@@ -172,7 +172,7 @@ def supporting_records(connection: Connection, item: PlanItem, now: datetime) ->
             records += group_grants
         elif len(path := view.group_path(item.organization_id, item.item_id, item.container_id)) > 1:
             records += map(_supporting_member, path)
-    origins = origins_of(connection, [record for record, _ in records])
+    origins = find_origins(connection, [record for record, _ in records])
     return [
         replace(supporting, places=[str(origin) for origin in origins.get(record.key, ())])
         for record, supporting in records
