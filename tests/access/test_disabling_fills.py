@@ -28,7 +28,7 @@ def person(user_id: str, *aliases: str, disabled: bool = False) -> User:
     return User(user_id=user_id, name=user_id, email="", aliases=tuple(sorted(aliases)), disabled=disabled)
 
 
-def left(alias: str, *, disabled: bool = True) -> Fill:
+def leaver(alias: str, *, disabled: bool = True) -> Fill:
     return Fill(user_alias=alias, disabled=disabled)
 
 
@@ -78,8 +78,8 @@ def world(engine: Engine, request: pytest.FixtureRequest) -> FillsWorld:
 
 def test_leavers_stay_disabled_if_their_address_changes_hands(world: FillsWorld) -> None:
     others: list[Record] = [person("u5", "ann@x"), person("u6", "bob@x"), person("u7")]
-    world.begin(first=others, second=[left("ann@x", disabled=False), left("bob@x", disabled=False)])
-    assert world.change(HR, [left("ann@x")]) == {"u5"}
+    world.begin(first=others, second=[leaver("ann@x", disabled=False), leaver("bob@x", disabled=False)])
+    assert world.change(HR, [leaver("ann@x")]) == {"u5"}
     assert world.change(PEOPLE, [person("u5", "new@x")]) == {"u5"}
     # A colleague takes the address: disabled as well, and for as long as the fill is there.
     assert world.change(PEOPLE, [person("u6", "ann@x")]) == {"u5", "u6"}
@@ -88,31 +88,31 @@ def test_leavers_stay_disabled_if_their_address_changes_hands(world: FillsWorld)
     assert world.change(PEOPLE, [], [person("u5")]) == {"u6"}
     assert world.change(PEOPLE, [person("u5", "ann@x")]) == {"u5", "u6"}
     # The source takes it back.
-    assert world.change(HR, [left("ann@x", disabled=False)]) == set()
-    assert world.change(HR, [left("ann@x")]) == {"u5"}
-    assert world.change(HR, [], [left("ann@x")]) == set()
-    assert world.change(HR, [left("ann@x")]) == {"u5"}
+    assert world.change(HR, [leaver("ann@x", disabled=False)]) == set()
+    assert world.change(HR, [leaver("ann@x")]) == {"u5"}
+    assert world.change(HR, [], [leaver("ann@x")]) == set()
+    assert world.change(HR, [leaver("ann@x")]) == {"u5"}
 
 
 def test_disabling_fill_of_a_shared_alias_disables_all_holders(world: FillsWorld) -> None:
     world.begin(first=[person("u5", "ann@x"), person("u6", "ann@x"), person("u7")], second=[])
-    assert world.change(HR, [left("ann@x")]) == {"u5", "u6"}
+    assert world.change(HR, [leaver("ann@x")]) == {"u5", "u6"}
     assert world.change(PEOPLE, [person("u7", "ann@x")]) == {"u5", "u6", "u7"}
     assert world.change(PEOPLE, [person("u5"), person("u6"), person("u7")]) == {"u5", "u6", "u7"}
 
 
 def test_corrected_address_of_a_fill_frees_the_user_of_the_old_one(world: FillsWorld) -> None:
-    world.begin(first=[person("u5", "ann@x"), person("u6", "bob@x")], second=[left("bob@x")])
-    assert world.change(HR, [left("ann@x")], [left("bob@x")]) == {"u5"}
+    world.begin(first=[person("u5", "ann@x"), person("u6", "bob@x")], second=[leaver("bob@x")])
+    assert world.change(HR, [leaver("ann@x")], [leaver("bob@x")]) == {"u5"}
 
 
 def test_each_source_disables_by_itself(world: FillsWorld) -> None:
-    world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("x")], third=[])
-    assert world.change(HR, [left("ann@x")]) == {"u5"}
-    assert world.change(OTHER, [left("ann@x")]) == {"u5"}
+    world.begin(first=[person("u5", "ann@x"), person("u6")], second=[leaver("x")], third=[])
+    assert world.change(HR, [leaver("ann@x")]) == {"u5"}
+    assert world.change(OTHER, [leaver("ann@x")]) == {"u5"}
     assert world.change(PEOPLE, [person("u5"), person("u6", "ann@x")]) == {"u5", "u6"}
-    assert world.change(HR, [], [left("ann@x")]) == {"u5", "u6"}
-    assert world.change(OTHER, [left("ann@x", disabled=False)]) == set()
+    assert world.change(HR, [], [leaver("ann@x")]) == {"u5", "u6"}
+    assert world.change(OTHER, [leaver("ann@x", disabled=False)]) == set()
 
 
 def test_bound_users_get_no_other_field_of_the_fill(world: FillsWorld, engine: Engine) -> None:
@@ -125,12 +125,12 @@ def test_bound_users_get_no_other_field_of_the_fill(world: FillsWorld, engine: E
 
 def test_candidate_changes_no_binding(engine: Engine) -> None:
     world = FillsWorld(engine, "push")
-    world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("ann@x")])
+    world.begin(first=[person("u5", "ann@x"), person("u6")], second=[leaver("ann@x")])
     for _ in range(2):
         with open_candidate(engine) as candidate:
             with Refresh(candidate, clock=lambda: NOW, problems=ProblemList(), on_candidate=True) as refresh:
                 refresh.begin([PEOPLE, HR])
-                found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]
+                found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [leaver("ann@x")]]
                 for position, records in enumerate(found):
                     for line, record in enumerate(records):
                         refresh.staging.add(record, str(line), position=position)
@@ -153,7 +153,7 @@ users = st.sampled_from(["u1", "u2", "u3"])
 aliases = st.sampled_from(["a", "b"])
 records = st.one_of(
     st.builds(lambda user, some: person(user, *some), users, st.sets(aliases)),
-    st.builds(left, aliases, disabled=st.booleans()),
+    st.builds(leaver, aliases, disabled=st.booleans()),
     st.builds(lambda user, disabled: Fill(user_id=user, disabled=disabled), users, st.booleans()),
 )
 steps = st.lists(
@@ -162,7 +162,7 @@ steps = st.lists(
         st.booleans(),
         st.sampled_from(SOURCES),
         st.lists(records, max_size=3, unique_by=lambda record: record.key),
-        st.lists(st.builds(left, aliases) | st.builds(person, users), max_size=1),
+        st.lists(st.builds(leaver, aliases) | st.builds(person, users), max_size=1),
     ),
     min_size=4,
     max_size=12,
@@ -231,8 +231,8 @@ def test_disabled_users_stay_disabled_until_the_fill_is_removed(engine: Engine, 
     naive = NaiveDirectory()
     first: dict[str, list[Record]] = {
         PEOPLE: [person("u1", "a"), person("u2", "b"), person("u3")],
-        HR: [left("a")],
-        OTHER: [left("b", disabled=False)],
+        HR: [leaver("a")],
+        OTHER: [leaver("b", disabled=False)],
     }
     for name, records in first.items():
         naive.apply("read", name, records, [])

@@ -96,7 +96,7 @@ class Resolver:
             yield BrokenReference.GROUP
 
 
-class Wanted(Resolver):
+class NaiveDesired(Resolver):
     """The desired state, one record at a time. Slow and simple on purpose."""
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -192,7 +192,7 @@ def read_desired(directory: StoredDirectory, selection: Selection) -> dict[Desir
 def test_desired_state_follows_the_rules(number: int, stored_directory: StoredDirectory) -> None:
     records = Company(number).records()
     stored_directory.write(records)
-    wanted = Wanted(records).rows
+    wanted = NaiveDesired(records).rows
     assert read_desired(stored_directory, Selection()) == wanted
     for organizations, users in ((["acme"], []), ([], ["ada", "bob"]), (["acme"], ["g1"])):
         selected = {
@@ -242,7 +242,7 @@ def test_causes_follow_the_rules(number: int, stored_directory: StoredDirectory)
             assert found == {key[1:]: why for key, why in expected.items() if key[0] == table.kind}
 
 
-def test_the_drawn_records_meet_every_cause() -> None:
+def test_random_records_have_every_cause() -> None:
     met = set()
     for number in range(300):
         resolver = Resolver(Company(number).records())

@@ -57,7 +57,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def found_changes(
+def compute_changes(
     engine: Engine, before: Iterable[Record] | None, after: Iterable[Record], policy: DecisionPolicy
 ) -> list[AccessChange]:
     """The impact of reading ``after``, when the database has ``before``; None: what it has."""
@@ -179,7 +179,7 @@ class Crowd(Company):
 
 @given(number=st.integers(0, 2**32), named=st.sampled_from([0, 1_000]))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_is_what_the_decisions_about_all_pairs_are(
+def test_impact_equals_the_decisions_about_all_pairs(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, named: int
 ) -> None:
     monkeypatch.setattr(impact, "MAX_OTHERS_NAMED", named)
@@ -187,7 +187,7 @@ def test_it_is_what_the_decisions_about_all_pairs_are(
     before = company.directory()
     after = company.changed(before, company.directory())
     policy = company.policy()
-    changes = found_changes(engine, before.values(), after.values(), policy)
+    changes = compute_changes(engine, before.values(), after.values(), policy)
     assert expanded(changes, before.values(), after.values()) == naive_impact(before.values(), after.values(), policy)
 
 
@@ -215,7 +215,7 @@ def test_decisions_are_made_for_classes_not_for_pairs(engine: Engine, monkeypatc
         return decide(view, question, now, policy)
 
     monkeypatch.setattr(comparison, "decide", counting_decide)
-    changes = found_changes(engine, before, after, DecisionPolicy())
+    changes = compute_changes(engine, before, after, DecisionPolicy())
     assert sum(change.pairs for change in changes) == 300 * 200 - 10
     assert decided.total() < 200
     # Each of the ten has the change on the documents of the other nine, in sets that share their ids.
@@ -245,7 +245,7 @@ def test_users_whose_grants_change_on_the_same_folder_are_compared_at_once(
         return of(chains, resource)
 
     monkeypatch.setattr(Chains, "of", counting_of)
-    changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
+    changes = compute_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert sorted((change.kind, change.pairs) for change in changes) == [("document", 40 * 200), ("folder", 40)]
     assert numbered.total() == 2 * (200 + 1)
 
@@ -273,7 +273,7 @@ def test_places_of_a_group_are_listed_once_for_all_users_who_leave_it(
     counted = cached_property(lambda one: CountedPlaces(places(one)))
     counted.__set_name__(side.Side, "granted_places")
     monkeypatch.setattr(side.Side, "granted_places", counted)
-    changes = found_changes(engine, list(directory.records.values()), after, DecisionPolicy())
+    changes = compute_changes(engine, list(directory.records.values()), after, DecisionPolicy())
     assert sum(change.pairs for change in changes) == 40 * 40
     assert lookups == 2
 
@@ -314,7 +314,7 @@ def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
     monkeypatch.setattr(Chains, "_extended", counting_extended)
     monkeypatch.setattr(side, "ancestry_of", counting_walk)
     monkeypatch.setattr(impact, "Side", kept_side)
-    changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
+    changes = compute_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert sum(change.pairs for change in changes) == 2 * 300
     assert numbered == 2 * (300 + 300)
     assert walked < 20 * 300
@@ -347,7 +347,7 @@ def test_rows_of_the_same_resources_are_joined_once(engine: Engine, monkeypatch:
         return replace(change, **changed)
 
     monkeypatch.setattr(impact, "replace", counting_replace)
-    changes = found_changes(engine, before, after, DecisionPolicy())
+    changes = compute_changes(engine, before, after, DecisionPolicy())
     assert [(change.users, change.resource_ids) for change in changes] == [(60, ["shared"])]
     assert copied <= 2 * 60
 
@@ -375,7 +375,7 @@ def test_comparison_of_many_users_who_all_differ_ends(engine: Engine, monkeypatc
     monkeypatch.setattr(comparison, "decide", counting_decide)
     monkeypatch.setattr(impact, "MAX_STEPS", 2_000)
     with pytest.raises(TooManyStepsError):
-        found_changes(engine, before, directory.records.values(), DecisionPolicy())
+        compute_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert 0 < decided <= 200
 
 

@@ -20,7 +20,7 @@ def test_referred_to_kinds_come_first() -> None:
         assert {field.refers_to for field in kind.fields} - {""} <= seen
 
 
-def test_sorts_of_fields() -> None:
+def test_types_of_fields() -> None:
     grant = KINDS["grant"]
     assert {field.name: field.type for field in grant.fields} == {
         "organizationId": FieldType.ID,

@@ -47,7 +47,7 @@ def refresh(engine: Engine, records: Sequence[Record]) -> None:
     run_refresh(engine, {"first": Read("complete", [(one, "") for one in records])})
 
 
-def found(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
+def search_keys(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
     with reading(engine) as connection:
         return [f"{one.organization_id}/{one.item_id}" for one in search(connection, typed, kind, limit)]
 
@@ -96,8 +96,8 @@ def test_search_finds_similar_names(engine: Engine) -> None:
         ("document", "final (2", ["o1/d"]),
         ("document", "pdf", []),  # the fifth word
     ]:
-        assert found(engine, kind, typed) == expected, (kind, typed)
-    assert found(engine, "document", "q3", limit=1) == ["o2/d"]
+        assert search_keys(engine, kind, typed) == expected, (kind, typed)
+    assert search_keys(engine, "document", "q3", limit=1) == ["o2/d"]
     with reading(engine) as connection:
         (one,) = search(connection, "countess", "user")
         (nameless,) = search(connection, "o2", "organization")
@@ -117,10 +117,10 @@ def test_names_and_numbers_follow_changes(engine: Engine) -> None:
     changed.remove(COMPANY[2])
     changed += [User(user_id="U-17", name="Ada Byron", email="ada.lovelace@example.org", disabled=True)]
     refresh(engine, changed)
-    assert found(engine, "user", "king") == []
-    assert found(engine, "user", "byron") == ["/U-17"]
-    assert found(engine, "user", "ada") == ["/U-17"]
-    assert found(engine, "document", "q3") == ["o2/d"]
+    assert search_keys(engine, "user", "king") == []
+    assert search_keys(engine, "user", "byron") == ["/U-17"]
+    assert search_keys(engine, "user", "ada") == ["/U-17"]
+    assert search_keys(engine, "document", "q3") == ["o2/d"]
     with reading(engine) as connection:
         # A grant to somebody unknown is a record, too.
         assert counts_of(connection, ["o1"]) == {"o1": {"membership": 1, "folder": 1, "grant": 1}}
@@ -160,7 +160,7 @@ def test_search_reads_one_range_of_an_index(engine: Engine) -> None:
                 plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
 
     for kind in ("user", "organization", "group", "folder", "document"):
-        found(engine, kind, "q3")
+        search_keys(engine, kind, "q3")
     assert len(plans) == 5
     for plan in plans:
         range_of = "access_name USING PRIMARY KEY (kind=? AND name>? AND name<?)"
@@ -211,7 +211,7 @@ def test_words_are_found_in_any_order(engine: Engine) -> None:
         ("document", "report q3", ["o1/d"]),
         ("document", "numbers q3", ["o2/d"]),
     ]:
-        assert sorted(found(engine, kind, typed)) == sorted(expected), (kind, typed)
+        assert sorted(search_keys(engine, kind, typed)) == sorted(expected), (kind, typed)
     with reading(engine) as connection:
         (one,) = search_exactly(connection, "Acme\\BJH", "user")
         assert (one.item_id, one.alias) == ("u1", "acme\\bjh")
@@ -223,7 +223,7 @@ def test_words_that_many_names_have_are_found_by_the_index(engine: Engine, monke
     monkeypatch.setattr("app.access.search._MAX_COMPARED", 2)
     users = [User(user_id=f"u{number}", name=f"Number {number} Same_Name", email="") for number in range(12)]
     refresh(engine, [*COMPANY, *users])
-    assert found(engine, "user", "same_name 11 number") == ["/u11"]
-    assert found(engine, "user", "same_ 11 num") == ["/u11"]
-    assert found(engine, "user", "same%name 11 num") == []
-    assert found(engine, "user", "ame_ 11 num") == []
+    assert search_keys(engine, "user", "same_name 11 number") == ["/u11"]
+    assert search_keys(engine, "user", "same_ 11 num") == ["/u11"]
+    assert search_keys(engine, "user", "same%name 11 num") == []
+    assert search_keys(engine, "user", "ame_ 11 num") == []

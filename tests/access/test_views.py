@@ -176,20 +176,20 @@ def put_grant(engine: Engine, **grant: str) -> None:
         connection.execute(insert(ACCESS_TABLES["grant"]), [row])
 
 
-def test_a_folder_with_grants_to_many_groups(open_view: OpenView) -> None:
+def test_one_of_many_grants_on_a_folder_allows_access(open_view: OpenView) -> None:
     asked = question(0, "folder", 0)
     with open_view([asked]) as view:
         decision = decide(view, asked, NOW, POLICY)
     assert (decision.rule, decision.access_role) == (Rule.GROUP_GRANT, AccessRole.VIEWER)
 
 
-def test_a_user_with_many_grants(open_view: OpenView) -> None:
+def test_one_of_many_grants_of_a_user_allows_access(open_view: OpenView) -> None:
     asked = [question(9, "document", 0), question(9, "document", 1)]
     with open_view(asked) as view:
         assert [decide(view, each, NOW, POLICY).rule for each in asked] == [Rule.OWN_GRANT, Rule.RESTRICTED]
 
 
-def test_a_group_with_many_grants(open_view: OpenView) -> None:
+def test_one_of_many_grants_of_a_group_allows_access(open_view: OpenView) -> None:
     asked = question(0, "document", 5)
     with open_view([asked]) as view:
         assert decide(view, asked, NOW, POLICY).rule is Rule.GROUP_GRANT
@@ -274,7 +274,7 @@ def test_lookups_of_the_index_do_not_grow_with_context_fields(engine: Engine, in
         assert counted.lookups <= 250
 
 
-def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine, open_view: OpenView) -> None:
+def test_hinted_folder_is_looked_up_among_many_grants(engine: Engine, open_view: OpenView) -> None:
     lost = {"document_id": "lost", "folder_id": "missing", "access_type": "", "payload": PAYLOAD, "digest": ""}
     with writing(engine) as connection:
         connection.execute(insert(ACCESS_TABLES["document"]), [{"organization_id": "acme", **lost}])
@@ -317,7 +317,7 @@ def test_text_that_databases_cannot_store_is_unknown(open_view: OpenView) -> Non
 @pytest.mark.parametrize(
     "id_", ["\x01", "\x02", "a\x01b", "\x02\x03", "\x02\x02", "\x02\x04", "é" * 200, "d" * 512, "x" * 71 + "\x01"]
 )
-def test_odd_ids_of_users_groups_and_resources(engine: Engine, open_view: OpenView, id_: str) -> None:
+def test_ids_with_separators_and_long_ids_are_distinguished(engine: Engine, open_view: OpenView, id_: str) -> None:
     described = {"payload": PAYLOAD, "digest": ""}
     acme = {"organization_id": "acme", **described}
     other = id_[1:] + "!"

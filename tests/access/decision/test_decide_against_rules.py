@@ -48,17 +48,17 @@ class Rulebook:
         self.records = list({record.key: record for record in records}.values())
         self.policy = policy
 
-    def one(self, kind: type[Any], **wanted: object) -> Any:
+    def find(self, kind: type[Any], **values: object) -> Any:
         found = [
             record
             for record in self.records
-            if type(record) is kind and all(getattr(record, name) == value for name, value in wanted.items())
+            if type(record) is kind and all(getattr(record, name) == value for name, value in values.items())
         ]
         return found[0] if found else None
 
     def verdict(self, question: PlainQuestion) -> Verdict:
-        organization = self.one(Organization, organization_id=question.organization_id)
-        user = self.one(User, user_id=question.user_id)
+        organization = self.find(Organization, organization_id=question.organization_id)
+        user = self.find(User, user_id=question.user_id)
         if not organization or organization.disabled or not user or user.disabled:
             return DENY
         if question.type == "organization":
@@ -78,7 +78,7 @@ class Rulebook:
         return record is not None and (record.expires_at is None or record.expires_at > NOW)
 
     def by_membership(self, question: PlainQuestion) -> Verdict:
-        membership = self.one(Membership, organization_id=question.organization_id, user_id=question.user_id)
+        membership = self.find(Membership, organization_id=question.organization_id, user_id=question.user_id)
         return Verdict(True, membership.access_role, membership.expires_at) if self.active(membership) else DENY
 
     def groups(self, question: PlainQuestion) -> set[str]:
@@ -113,14 +113,14 @@ class Rulebook:
     def document(self, question: PlainQuestion) -> Any:
         """The document that is asked for; None when it or a folder above it is unknown."""
         organization_id = question.organization_id
-        document = self.one(Document, organization_id=organization_id, document_id=question.resource_id)
+        document = self.find(Document, organization_id=organization_id, document_id=question.resource_id)
         return document if document and self.folders(organization_id, document.folder_id) is not None else None
 
     def folders(self, organization_id: str, above: str | None) -> list[Any] | None:
         """The folder and all above it; None when one of them is missing or comes twice."""
         levels: list[Any] = []
         while above is not None:
-            folder = self.one(Folder, organization_id=organization_id, folder_id=above)
+            folder = self.find(Folder, organization_id=organization_id, folder_id=above)
             if folder is None or folder in levels:
                 return None
             levels.append(folder)
@@ -195,7 +195,9 @@ def answers(view: Any, questions: list[PlainQuestion], policy: DecisionPolicy) -
     }
 
 
-def by_the_book(records: list[Record], questions: list[PlainQuestion], policy: DecisionPolicy) -> Mapping[int, Verdict]:
+def expected_verdicts(
+    records: list[Record], questions: list[PlainQuestion], policy: DecisionPolicy
+) -> Mapping[int, Verdict]:
     book = Rulebook(records, policy)
     return {number: book.verdict(question) for number, question in enumerate(questions)}
 
@@ -204,7 +206,7 @@ numbers = st.integers(0, 2**32)
 fixtures_may_stay = [HealthCheck.function_scoped_fixture]
 
 
-def drawn(number: int) -> tuple[list[Record], list[PlainQuestion], DecisionPolicy]:
+def draw_case(number: int) -> tuple[list[Record], list[PlainQuestion], DecisionPolicy]:
     company = Company(number)
     return company.records(), [company.question() for _ in range(20)], company.policy()
 
@@ -212,31 +214,31 @@ def drawn(number: int) -> tuple[list[Record], list[PlainQuestion], DecisionPolic
 @settings(max_examples=400, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_decide_in_memory_follows_the_rules(number: int, memory_view: Any) -> None:
-    records, questions, policy = drawn(number)
-    assert answers(memory_view(records), questions, policy) == by_the_book(records, questions, policy)
+    records, questions, policy = draw_case(number)
+    assert answers(memory_view(records), questions, policy) == expected_verdicts(records, questions, policy)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_decide_in_a_database_follows_the_rules(number: int, viewed_directory: Any) -> None:
-    records, questions, policy = drawn(number)
+    records, questions, policy = draw_case(number)
     viewed_directory.write(records)
     with viewed_directory.view(questions) as view:
-        assert answers(view, questions, policy) == by_the_book(records, questions, policy)
+        assert answers(view, questions, policy) == expected_verdicts(records, questions, policy)
 
 
-def test_the_drawn_questions_meet_every_rule(memory_view: Any) -> None:
+def test_random_questions_are_decided_by_every_rule(memory_view: Any) -> None:
     met: Counter[Rule] = Counter()
     for number in range(200):
-        records, questions, policy = drawn(number)
+        records, questions, policy = draw_case(number)
         met.update(decide(memory_view(records), question, NOW, policy).rule for question in questions)
     assert all(met[rule] >= 10 for rule in Rule), met
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
-def test_judgement_holds_until_its_end(number: int, memory_view: Any) -> None:
-    records, questions, policy = drawn(number)
+def test_uncapped_decision_is_valid_until_its_end(number: int, memory_view: Any) -> None:
+    records, questions, policy = draw_case(number)
     view = memory_view(records)
     for question in questions:
         first = decide_uncapped(view, question, NOW, policy)

@@ -44,11 +44,11 @@ def test_worked_example_has_the_documented_answer(who: str, what: str, answer: s
     assert (documented, decision.rule.value) == (answer, rule.strip("`"))
 
 
-def test_the_page_has_examples() -> None:
+def test_readme_has_examples() -> None:
     assert len(list(examples())) >= 13
 
 
-def test_the_rules_by_name_are_those_in_the_code() -> None:
+def test_rules_by_name_equal_those_in_the_code() -> None:
     rows = [line.split("|")[1] for line in section("The rules by name").splitlines() if line.startswith("| `")]
     documented = re.findall(r"`(\w+)`", "".join(rows))
     assert sorted(documented) == sorted(rule.value for rule in Rule)

@@ -1,4 +1,4 @@
-"""What lists of access read and keep: bounded by a batch, not by the members or the depth of the organization."""
+"""Lists of access read and keep at most a batch, whatever the members and the depth of the organization."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +139,7 @@ def test_ancestries_of_a_deep_tree_are_not_all_kept(stored_directory: StoredDire
         assert view.ancestry_of("acme", ids[-1]) is view.ancestry_of("acme", ids[-1])
 
 
-def test_a_place_that_was_not_loaded_is_read(stored_directory: StoredDirectory) -> None:
+def test_grants_on_a_place_that_was_not_loaded_are_read(stored_directory: StoredDirectory) -> None:
     stored_directory.write(_granted_to_group(2))
     with reading(stored_directory.engine) as connection:
         view = batch_view.BatchView(connection, "acme")

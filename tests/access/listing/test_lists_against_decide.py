@@ -65,11 +65,13 @@ def _row(entry: AccessEntry) -> Row:
     return (entry.kind, entry.item_id, entry.access_role, entry.rule, entry.expires_at)
 
 
-def pages_of(connection: Connection, wanted: ResourceList | UserList, policy: DecisionPolicy, size: int) -> list[Row]:
+def read_pages(
+    connection: Connection, listing: ResourceList | UserList, policy: DecisionPolicy, size: int
+) -> list[Row]:
     rows: list[Row] = []
     after: tuple[str, ...] = ()
     while True:
-        page = wanted.page(connection, policy, after=after, limit=size)
+        page = listing.page(connection, policy, after=after, limit=size)
         rows += map(_row, page.entries)
         assert len(page.entries) == size or not page.has_more
         if not page.has_more:
@@ -109,15 +111,15 @@ def test_all_pages_equal_decide_for_every_pair(  # noqa: PLR0917 - hypothesis pa
     with reading(stored_directory.engine) as connection, patch("app.access.listing.page._batch", lambda _: batch):
         for organization_id in ALL_ORGANIZATIONS:
             for user_id in ALL_USERS:
-                wanted = ResourceList(organization_id=organization_id, user_id=user_id, role=role, at=at)
-                assert pages_of(connection, wanted, policy, size) == pairs.of_user(user_id, organization_id, role)
+                listing = ResourceList(organization_id=organization_id, user_id=user_id, role=role, at=at)
+                assert read_pages(connection, listing, policy, size) == pairs.of_user(user_id, organization_id, role)
             for kind, item_id in resources_in(organization_id):
                 of = UserList(organization_id=organization_id, type=kind, resource_id=item_id, role=role, at=at)
                 expected = pairs.of_resource(organization_id, kind, item_id, role)
-                assert pages_of(connection, of, policy, size) == expected
+                assert read_pages(connection, of, policy, size) == expected
 
 
-def test_the_drawn_directories_allow_by_every_rule() -> None:
+def test_random_directories_allow_by_every_rule() -> None:
     met: Counter[Rule] = Counter()
     for number in range(100):
         company = Company(number)

@@ -75,7 +75,7 @@ GRANTED = [f"d{number:03}" for number in range(49, 300, 50)]
     ],
 )
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_few_documents_of_a_large_organization(
+def test_pages_have_all_documents_that_a_user_may_open(
     stored_directory: StoredDirectory, organization_type: AccessType, expected: list[str], size: int
 ) -> None:
     stored_directory.write(_documents(organization_type))
@@ -85,11 +85,11 @@ def test_few_documents_of_a_large_organization(
 
 def _all(connection: Connection, size: int) -> list[str]:
     types: list[ResourceKind] = ["document"]
-    wanted = ResourceList(organization_id="acme", user_id="ada", types=types, at=NOW)
+    resources = ResourceList(organization_id="acme", user_id="ada", types=types, at=NOW)
     ids: list[str] = []
     while True:
         after = ("document", ids[-1]) if ids else ()
-        page = wanted.page(connection, DecisionPolicy(), after=after, limit=size)
+        page = resources.page(connection, DecisionPolicy(), after=after, limit=size)
         ids += [entry.item_id for entry in page.entries]
         if not page.has_more:
             return ids
