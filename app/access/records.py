@@ -43,7 +43,7 @@ class FieldType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The sort of a text field."""
+    """The type of a text field."""
 
     type: FieldType
     of: str = ""

@@ -42,42 +42,25 @@ def instance_stamp(connection: Connection) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """The changes of a refresh to the access model."""
+    """The changes of a refresh, or of a stored revision, to the access model."""
 
     revision: int
-    """The current revision. 0 if there is none yet."""
-    changed: bool
+    """The revision after the changes. 0 if there is none yet."""
     changes: Mapping[str, ChangeCounts]
-    """kind → counts, for every kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedChange:
-    """The changes of a stored revision."""
-
-    revision: int
-    created_at: int
-    """Epoch milliseconds."""
-    changes: Mapping[str, ChangeCounts]
-    """kind → counts, for the kinds that changed."""
+    """kind → counts."""
+    created_at: int | None = None
+    """When a stored revision was created, in epoch milliseconds."""
 
     @property
-    def total(self) -> ChangeCounts:
-        """The changes of all kinds."""
-        return sum(self.changes.values(), ChangeCounts())
+    def changed(self) -> bool:
+        """Whether anything changed."""
+        return any(counts.any for counts in self.changes.values())
 
 
-def recent_changes(connection: Connection, limit: int) -> list[RecordedChange]:
+def recent_changes(connection: Connection, limit: int) -> list[ModelChange]:
     """The changes of the latest revisions, the current one first."""
     rows = connection.execute(select(REVISION).order_by(REVISION.c.revision.desc()).limit(limit))
-    return [
-        RecordedChange(
-            row.revision,
-            row.created_at,
-            changes_from_json(row.changes),
-        )
-        for row in rows
-    ]
+    return [ModelChange(row.revision, changes_from_json(row.changes), row.created_at) for row in rows]
 
 
 _ADD = """
@@ -90,11 +73,11 @@ RETURNING revision
 def close_revision(
     connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int, *, logged: bool
 ) -> ModelChange:
-    """Increments the revision if anything changed. ``logged``: whether its changes are logged."""
-    changed = any(counts.any for counts in changes.values())
-    revision = 0 if changed else current_revision(connection)
-    is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
-    if changed or (revision == 0 and connection.execute(is_read).first() is not None):
-        row = {"now": now_ms, "changes": changes_to_json(changes), "logged": logged}
-        revision = int(run(connection, _ADD, row).scalar_one())
-    return ModelChange(revision=revision, changed=changed, changes=changes)
+    """Increments the revision if anything changed, or at the first read. ``logged``: whether its changes are logged."""
+    if not any(counts.any for counts in changes.values()):
+        revision = current_revision(connection)
+        was_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
+        if revision or connection.execute(was_read).first() is None:
+            return ModelChange(revision, changes)
+    row = {"now": now_ms, "changes": changes_to_json(changes), "logged": logged}
+    return ModelChange(int(run(connection, _ADD, row).scalar_one()), changes)
