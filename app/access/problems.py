@@ -241,7 +241,7 @@ class ProblemList:
         for (source, sort), sample in others.by_source.items():
             self._add_to_source(source, sort, sample.count, sample.first)
 
-    def add_found(self, samples: Mapping[tuple[int, str], ProblemSample]) -> None:
+    def add_samples(self, samples: Mapping[tuple[int, str], ProblemSample]) -> None:
         """Adds problems that were counted in the database: (source, sort) → their number, and at least
         the first of them."""
         for (_, name), sample in samples.items():

@@ -22,7 +22,7 @@ from app.access.problems import (
 )
 from app.access.records import Fill
 from app.access.refresh.fills import is_disabling_sql
-from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
+from app.access.refresh.problems import NO_SOURCE, ProblemSamples, find_problems, remaining_problems
 from app.access.refresh.reads import FAILED, StagedRead
 from app.access.refresh.sources import SOURCE, STATE, UNCONFIGURED_POSITION
 from app.access.revisions import current_revision
@@ -81,7 +81,7 @@ SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :
 """
 
 
-def _unclear_disabling(connection: Connection) -> FoundProblems:
+def _unclear_disabling(connection: Connection) -> ProblemSamples:
     """The disabling fills that do not match exactly one user, with an example for each source."""
     samples = {}
     for row in run(connection, _DISABLING, is_disabling=is_disabling_sql("s")).all():
@@ -159,7 +159,7 @@ def _load_of_reads(connection: Connection, source_id: int) -> dict[str, ProblemS
 
 
 def _store(
-    connection: Connection, new: FoundProblems, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
+    connection: Connection, new: ProblemSamples, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
 ) -> None:
     """Replaces the stored problems that meet the conditions."""
     rows = connection.execute(select(_COUNT).where(of_count))

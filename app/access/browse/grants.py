@@ -217,13 +217,15 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
     return grants
 
 
-def _entries(
-    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
-) -> list[GrantEntry]:
+def _find_names(
+    connection: Connection, organization_id: str, rows: Sequence[Row[Any]]
+) -> dict[str, dict[ItemKey, str]]:
+    """Kind → organization and id → the name of a record that the rows name."""
+
     def keys(column: str) -> set[ItemKey]:
         return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
 
-    names: dict[str, dict[ItemKey, str]] = {
+    return {
         "folder": names_of(connection, Folder, keys("folder_id")),
         "document": names_of(connection, Document, keys("document_id")),
         "group": names_of(connection, Group, keys("organization_user_group_id")),
@@ -232,6 +234,12 @@ def _entries(
             for user in find_all(connection, User, {("", user_id) for _, user_id in keys("user_id")}).values()
         },
     }
+
+
+def _entries(
+    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
+) -> list[GrantEntry]:
+    names = _find_names(connection, organization_id, rows)
     grant_keys = [
         (organization_id, row.folder_id, row.document_id, row.user_id, row.organization_user_group_id) for row in rows
     ]

@@ -15,6 +15,7 @@ from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.reads import CHANGES, COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
+from app.access.refresh.staging import Staging
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
 
@@ -43,6 +44,19 @@ class PushedObject:
     """Whether it provided nothing before."""
 
 
+def _stage_objects(staging: Staging, source_id: int, objects: Mapping[str, PushedObject]) -> list[str]:
+    """Stages the records of objects. Returns the origins of those that may have provided records before."""
+    staging.open_source(source_id)
+    for origin, object_ in objects.items():
+        for record, rule in object_.records:
+            staging.add(record, object_.place, origin=origin, rule=rule)
+        if object_.is_malformed:
+            staging.add_malformed(origin, disabled=object_.is_disabled)
+    earlier = [origin for origin, object_ in objects.items() if not object_.is_new]
+    staging.replace_objects([origin for origin in earlier if not objects[origin].is_malformed])
+    return earlier
+
+
 def apply_objects(
     refresh: Refresh,
     connection: Connection,
@@ -55,14 +69,7 @@ def apply_objects(
 ) -> int:
     """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``. Returns the
     revision. ``by``: the fingerprint of the token."""
-    refresh.staging.open_source(source_id)
-    for origin, object_ in objects.items():
-        for record, rule in object_.records:
-            refresh.staging.add(record, object_.place, origin=origin, rule=rule)
-        if object_.is_malformed:
-            refresh.staging.add_malformed(origin, disabled=object_.is_disabled)
-    earlier = [origin for origin, object_ in objects.items() if not object_.is_new]
-    refresh.staging.replace_objects([origin for origin in earlier if not objects[origin].is_malformed])
+    earlier = _stage_objects(refresh.staging, source_id, objects)
     read = StagedRead(
         source_id=source_id,
         name="",

@@ -191,7 +191,7 @@ def _statement(kind: str, table: str, *, few: bool) -> str:
     return tables.text(f"WITH RECURSIVE {','.join(queries)}{_COUNTED_AND_NUMBERED}", rows=table)
 
 
-FoundProblems = Mapping[tuple[int, str], ProblemSample]
+ProblemSamples = Mapping[tuple[int, str], ProblemSample]
 """(source, sort) → its problems."""
 
 
@@ -286,7 +286,7 @@ ORDER BY m.member_group_id @bytes, s.origin @bytes, LENGTH(s.rule), s.rule @byte
 """
 
 
-def find_problems(connection: Connection) -> FoundProblems:
+def find_problems(connection: Connection) -> ProblemSamples:
     """The problems of all records of all sources, except those that reads find. Reads everything once."""
     finder = _Finder(connection)
     for tables in REFRESH_TABLES:
@@ -297,7 +297,7 @@ def find_problems(connection: Connection) -> FoundProblems:
 
 def staged_problems(
     connection: Connection, kinds: Collection[str], *, few: bool, limit: int = PROBLEMS_KEPT, cycles: bool = False
-) -> FoundProblems:
+) -> ProblemSamples:
     """The problems of the staged records of some kinds, at the places where they were just read. ``few``: there are
     few. ``limit``: the number of each source and sort that are not only counted. ``cycles``: with cycles of groups."""
     finder = _Finder(connection, limit)

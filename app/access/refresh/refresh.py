@@ -25,7 +25,7 @@ from app.access.refresh.fills import FILL_BINDING
 from app.access.refresh.guard import Guard, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import Merge
 from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
-from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
+from app.access.refresh.problems import MAX_PUSHED, ProblemSamples, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.reads import StagedRead
 from app.access.refresh.session import RefreshSession
@@ -175,7 +175,7 @@ class Refresh:
             depends_on = self._isolate(connection) if self._on_candidate else None
         return RefreshResult(change=change, reads=tuple(reads), retained=retained, depends_on=depends_on)
 
-    def staged_problems(self, *, cycles: bool = False) -> FoundProblems:
+    def staged_problems(self, *, cycles: bool = False) -> ProblemSamples:
         """The problems of the records that were read, at the places where they were just read. Call it after
         ``finish``. ``cycles``: with cycles of groups."""
         few = self._session.has_few_rows

@@ -321,4 +321,4 @@ def _report_repeated(
             origin=row.origin,
         )
         samples.setdefault((row.source_id, problem.sort), ProblemSample(row.records)).first.append(problem)
-    problems.add_found(samples)
+    problems.add_samples(samples)

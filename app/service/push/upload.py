@@ -71,7 +71,7 @@ def apply_upload(
     _raise_if_refused(outcome.reads[0])
     if upload.sequence is not None:
         continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
-    problems.add_found(without_effect)
+    problems.add_samples(without_effect)
     dangling = sum(found.count for (_, sort), found in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
     return _answer(outcome.change, upload.records, dangling, problems.listed)
 

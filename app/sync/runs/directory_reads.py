@@ -189,7 +189,7 @@ def read_directory(
             problems.add_all(read.problems)
         outcome = refreshing.finish(accept_empty, accept_shrink)
         is_complete = any(not read.answered for read in outcome.reads)
-        problems.add_found(refreshing.staged_problems(cycles=is_complete))
+        problems.add_samples(refreshing.staged_problems(cycles=is_complete))
     if not on_candidate and selection is None:
         count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
