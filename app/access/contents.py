@@ -1,4 +1,4 @@
-"""The contents of the access model for operators and exports: how each source was read, counts, and all records."""
+"""Reads the contents of the access model for operators: the state of each source, counts, and all records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -1,4 +1,4 @@
-"""The origins of records: the rows of the sources from which records of the access model were merged.
+"""Finds the origins of records: the rows of the sources from which records of the access model were merged.
 
 The rules: ``app/access/README.md``, "Origins".
 

@@ -1,4 +1,4 @@
-"""Pending organizations and users: changed outside of a run, until a run about them is queued.
+"""Stores the organizations and users that changed outside of a run, until a run about them is queued.
 
 They are stored in the transaction that changes the access model, so they survive a crash. A worker queues narrowed
 runs about them (``app.sync.runs.queue``).

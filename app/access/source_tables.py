@@ -1,4 +1,4 @@
-"""The tables of the sources: how each was last read, its records, their problems, and what was pushed to it.
+"""The tables of what the sources provide: how each was last read, its records, their problems, and its pushes.
 
 Each kind of record has a table ``source_<kind>``. Its columns are those of the table of the access model, the alias by
 which the record names a user, the source, the object and the rule that the record was made from, and its place in the
@@ -118,7 +118,7 @@ class ProblemRow(StoreTable, table=True):
     sort: str = Field(primary_key=True)
     by_read: bool = Field(primary_key=True)
     ordinal: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    """From 1 on."""
+    """Its number among them, from 1 on."""
     kind: str
     """The kind of the record. Empty if it could not be read."""
     key: str
@@ -193,7 +193,7 @@ class ScimKeyRow(StoreTable, table=True):
     value: str = Field(primary_key=True)
     """In NFC and lower case, except ``externalId``. A long value is replaced by a digest."""
     resource_id: str = Field(primary_key=True)
-    """Of a member that does not exist yet, its name."""
+    """The resource. For a member that does not exist yet, its name."""
 
 
 class ScimMemberRow(StoreTable, table=True):

@@ -235,4 +235,4 @@ class AccessChangeRow(StoreTable, table=True):
     organization_id: str
     item_id: str
     detail: str
-    """Of a grant: the resource or the group. Of a context grant: group, field, value and document, as a JSON list."""
+    """The resource or the group of a grant. For a context grant: group, field, value and document, as a JSON list."""

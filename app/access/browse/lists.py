@@ -1,4 +1,4 @@
-"""Lists for the console (folders, members, groups, …), with keyset pagination.
+"""Reads lists of folders, members, groups and organizations for the console, with keyset pagination.
 
 ``after`` is the last key of the previous page.
 """

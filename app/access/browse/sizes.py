@@ -1,4 +1,4 @@
-"""Sizes for pages: how many records there are, in total, in each organization, and in a single folder, group or user.
+"""Counts records for pages: in total, in each organization, and in a single folder, group or user.
 
 Refreshes maintain the counts of organizations. For single records they are queried, up to a thousand.
 """

@@ -1,4 +1,4 @@
-"""Suggestions for a wrong id: the most similar ids and names among its neighbours in the order of ids."""
+"""Suggests records for a wrong id: those with the most similar ids and names among its neighbours by id."""
 
 from difflib import SequenceMatcher
 

@@ -1,4 +1,4 @@
-"""The decision: whether a user has access to a resource at a moment, with which role and until when.
+"""Decides whether a user has access to a resource at a moment, with which role and until when.
 
 The rules: ``app/access/decision/README.md``, "The decision".
 

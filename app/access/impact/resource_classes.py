@@ -70,7 +70,7 @@ class Chains:
         self._levels = [_Level("", frozenset(), None, DENIED)] * 2
         self._ids: dict[_Level, int] = {}
         self.without_own_grants = [DENIED, TOP]
-        """By chain: the chain as it is for users without own grants on it."""
+        """Chain → the chain as it is for users without own grants on it."""
         self._of: dict[Resource, int] = {
             ("organization", side.organization_id): DENIED if side.organization is None else TOP
         }

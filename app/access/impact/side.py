@@ -1,4 +1,4 @@
-"""One organization before or after the change: the part that decisions about the affected users and resources read.
+"""Loads one organization before or after a change, as far as decisions about affected users and resources read it.
 
 Memberships and grants that have ended are left out, because they let nobody in. Folders, groups and the grants of
 groups are read completely. Users and documents are read as far as they are affected.

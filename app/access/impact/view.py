@@ -1,4 +1,4 @@
-"""The view of one side for one user, through which ``decide`` reads."""
+"""The view through which ``decide`` reads one organization before or after a change, for one user."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Confirmations: when the index of a node last had the database's current revision.
+"""Records when the index of a node last had the database's current revision.
 
 The process that maintains the index writes the confirmation into a file; the other processes of the node read it.
 """

@@ -1,4 +1,4 @@
-"""The ancestries of folders in the index, stored for the next calls of the same revision.
+"""Caches the ancestries of folders in the index for the next calls of the same revision.
 
 Most calls ask about the same folders, and the folders near the top are above all others. The stored ancestries contain
 neither decisions nor users. A new revision starts without any.
@@ -38,7 +38,7 @@ class Folders:
 
     def __init__(self) -> None:
         self.ancestries: dict[tuple[str, str], FolderAncestry] = {}
-        """By organization and folder. ``build`` adds what is missing."""
+        """Organization and folder → its ancestry. ``build`` adds what is missing."""
         self.group_grants: dict[tuple[str, str], Grants] = {}
         """The grants of groups on folders that have any."""
         self._size = 0

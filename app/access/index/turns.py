@@ -1,4 +1,4 @@
-"""Turns at the database: they limit the requests of a process that wait for it.
+"""Limits the requests of a process that wait for the database at the same time. Each of them holds a *turn*.
 
 So a database that does not respond leaves a thread to the permission calls that the index answers.
 """

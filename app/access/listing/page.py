@@ -104,7 +104,7 @@ class AccessPage:
     has_more: bool = False
     denied: Denial | None = None
     openness: Openness | None = None
-    """Of a list of users: who has access without a grant. None: nobody has access."""
+    """Who has access without a grant, for a list of users. None: nobody has access."""
 
 
 def find_allowed(

@@ -1,4 +1,4 @@
-"""The losses of reads: the keys that ``source_delta`` would remove from the records of the sources, or enable again.
+"""Counts the losses of reads: the keys that ``source_delta`` would remove from a source's records, or enable again.
 
 A key that another object or rule of the source provides is not lost. An organization, user or fill that was disabled
 and would no longer be is a loss of its own, as a share of the disabled ones. Such keys are *enabled*.

@@ -37,9 +37,9 @@ class PushedObject:
     records: Sequence[tuple[Record, str]] = ()
     """Records, each with the number of its rule."""
     is_malformed: bool = False
-    """Whether it also keeps what it provided before."""
+    """Whether it is malformed, and also keeps what it provided before."""
     is_disabled: bool = False
-    """Of a malformed object: whether what it keeps is disabled."""
+    """Whether what a malformed object keeps is disabled."""
     is_new: bool = False
     """Whether it provided nothing before."""
 

@@ -1,4 +1,4 @@
-"""The sequences of pushes: which push can be the next one, and which is a repetition.
+"""Checks the sequences of pushes: which push can be the next one, and which is a repetition.
 
 The rules: ``app/service/push/README.md``, "Sequences".
 """

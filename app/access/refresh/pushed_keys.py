@@ -1,6 +1,4 @@
-"""The keys and objects that were pushed to a source since its last complete read.
-
-A read that began before a push must not undo it.
+"""Keeps reads from undoing pushes: stores the keys and objects that were pushed since the last complete read.
 
 The rules: ``app/service/push/README.md``, "Reads and pushes".
 

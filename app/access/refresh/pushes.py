@@ -1,4 +1,4 @@
-"""Pushes: changes that an application sends to a source, and that take effect at once.
+"""Applies pushes: changes that an application sends to a source, and that take effect at once.
 
 The rules: ``app/service/push/README.md``.
 

@@ -49,7 +49,7 @@ class Loss(NamedTuple):
 
     removed: int
     stored: int | None
-    """Of how many. None: not counted."""
+    """The number of keys of that kind that the source has. None: not counted."""
 
 
 Losses = Mapping[str, Loss]

@@ -1,6 +1,6 @@
-"""The refresh session: the connection on which a refresh works, and its transactions.
+"""The connection on which a refresh works, with its temporary tables and transactions.
 
-The temporary tables of a refresh belong to its connection. It has three kinds of transaction: one for the temporary
+The temporary tables of a refresh belong to its connection. There are three kinds of transaction: one for the temporary
 tables alone, which locks nothing; a snapshot of the lasting tables; and a short one that writes.
 
 Creating these tables takes longer than applying a small change. So a session with few rows empties them and returns the

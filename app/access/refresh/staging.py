@@ -131,7 +131,7 @@ class Staging:
             self.flush()
 
     def replace_objects(self, origins: Collection[str]) -> None:
-        """In the transaction of a change: the staged records replace all earlier ones of these objects."""
+        """Makes the staged records replace all earlier ones of these objects, in the transaction of a change."""
         self.flush()
         (started,) = self._open.values()
         with self._session.scratch() as connection:
