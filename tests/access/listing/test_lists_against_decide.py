@@ -108,7 +108,7 @@ def test_all_pages_equal_decide_for_every_pair(  # noqa: PLR0917 - hypothesis pa
     stored_directory.write(records)
     at = NOW + timedelta(minutes=minutes)
     pairs = Pairs(MemoryView(records), at, policy)
-    with reading(stored_directory.engine) as connection, patch("app.access.listing.page._batch", lambda _: batch):
+    with reading(stored_directory.engine) as connection, patch("app.access.listing.page._batch_size", lambda _: batch):
         for organization_id in ALL_ORGANIZATIONS:
             for user_id in ALL_USERS:
                 listing = ResourceList(organization_id=organization_id, user_id=user_id, role=role, at=at)
