@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access.contents import oldest_good_read, source_states
 from app.access.index.index import AccessIndex
 from app.access.refresh.push_sequences import push_states
-from app.access.refresh.sources import FAILED
+from app.access.refresh.reads import FAILED
 from app.access.revisions import latest_revision
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading

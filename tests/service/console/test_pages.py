@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 
 from app.access.decision.decide import Rule
-from app.access.refresh.guard import how_to_accept
+from app.access.refresh.reads import Acceptance
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.access.tables import RevisionRow
@@ -474,7 +474,7 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
         connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1234, counted_at=1))
         connection.execute(
             update(DirectorySourceRow.__table__).values(
-                last_verdict="failed", last_reason=f"is empty; {how_to_accept('people', '--accept-empty')}"
+                last_verdict="failed", refused="is empty", last_refusal_acceptance=Acceptance.EMPTY
             )
         )
     browser = office.browser(Role.VIEWER)
