@@ -13,7 +13,7 @@ from flask import Response, stream_with_context
 from sqlalchemy import Connection
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.access.browse.grants import MAX_GROUPS, grants_of_groups, grants_of_user, grants_on_levels
+from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, grants_on_levels
 from app.access.browse.lists import people_in
 from app.access.browse.lookup import find, folder_paths, folders_from, name_of, names_of
 from app.access.browse.sizes import MAX_COUNT, organization_size
@@ -22,7 +22,7 @@ from app.access.listing.find import DeniedHit, find_in_list
 from app.access.listing.page import AccessEntry, AccessPage
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
-from app.access.records import AccessRole, Document, Folder, Group, Organization, ResourceKind, User
+from app.access.records import AccessRole, Document, Folder, Group, Membership, Organization, ResourceKind, User
 from app.access.search import fold
 from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
@@ -126,34 +126,59 @@ def _by_path(
     return ordered[keys.index((after[0], after[1])) + 1 :]
 
 
-def _reasons(connection: Connection, list_query: "_ListQuery") -> dict[str, Any]:
-    """The grants that open something to the user, or the resource to somebody: the first ones."""
-    within, limit = list_query.organization_id, _MAX_REASONS + 1
-    if list_query.user_id:
-        view = SqlView(connection)
-        group_ids = list(view.groups(within, list_query.user_id))[:MAX_GROUPS]
-        own = grants_of_user(connection, within, list_query.user_id, after=(), limit=limit)
-        through = grants_of_groups(
-            connection, within, group_ids, after=(), limit=limit, user_id=list_query.user_id, now=list_query.at
-        )
-        membership = view.membership(within, list_query.user_id)
-        is_member = membership is not None and is_active(membership, list_query.at)
-        grants, people = [*own[:_MAX_REASONS], *through[:_MAX_REASONS]], {}
-        is_cut = max(len(own), len(through)) == limit
-    else:
-        membership, is_member = None, False
-        levels: list[tuple[str, str]] = [("", list_query.resource_id)] if list_query.type == "document" else []
-        document = find(connection, Document, within, list_query.resource_id) if levels else None
-        folder_id = document.folder_id if document else list_query.resource_id if list_query.type == "folder" else None
-        levels += [(folder.folder_id, "") for folder in folders_from(connection, within, folder_id).folders]
-        grants = grants_on_levels(connection, within, levels, after=(), limit=limit, now=list_query.at)
-        is_cut, grants = len(grants) == limit, grants[:_MAX_REASONS]
-        people = {
-            grant.holder_id: len(people_in(connection, within, grant.holder_id).ids(after="", limit=MAX_COUNT + 1))
-            for grant in grants
-            if grant.holder_kind == "group"
-        }
-    return {"grants": grants, "is_cut": is_cut, "people": people, "membership": membership if is_member else None}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reasons:
+    """The first grants that open something to the user, or the resource to somebody."""
+
+    grants: Sequence[GrantEntry]
+    is_cut: bool
+    """Whether there are more grants."""
+    people: Mapping[str, int]
+    """Group → the number of its people."""
+    membership: Membership | None
+    """The user's membership, if it is active."""
+
+
+def _reasons(connection: Connection, list_query: "_ListQuery") -> _Reasons:
+    read = _reasons_of_user if list_query.user_id else _reasons_of_resource
+    return read(connection, list_query, _MAX_REASONS + 1)
+
+
+def _reasons_of_user(connection: Connection, list_query: "_ListQuery", limit: int) -> _Reasons:
+    within, user_id, at = list_query.organization_id, list_query.user_id, list_query.at
+    view = SqlView(connection)
+    group_ids = list(view.groups(within, user_id))[:MAX_GROUPS]
+    own = grants_of_user(connection, within, user_id, after=(), limit=limit)
+    through = grants_of_groups(connection, within, group_ids, after=(), limit=limit, user_id=user_id, now=at)
+    membership = view.membership(within, user_id)
+    return _Reasons(
+        grants=[*own[:_MAX_REASONS], *through[:_MAX_REASONS]],
+        is_cut=max(len(own), len(through)) == limit,
+        people={},
+        membership=membership if membership is not None and is_active(membership, at) else None,
+    )
+
+
+def _reasons_of_resource(connection: Connection, list_query: "_ListQuery", limit: int) -> _Reasons:
+    within, resource_id = list_query.organization_id, list_query.resource_id
+    levels: list[tuple[str, str]] = []
+    folder_id = resource_id if list_query.type == "folder" else None
+    if list_query.type == "document":
+        levels = [("", resource_id)]
+        document = find(connection, Document, within, resource_id)
+        folder_id = None if document is None else document.folder_id
+    levels += [(folder.folder_id, "") for folder in folders_from(connection, within, folder_id).folders]
+    grants = grants_on_levels(connection, within, levels, after=(), limit=limit, now=list_query.at)
+    groups = {grant.holder_id for grant in grants[:_MAX_REASONS] if grant.holder_kind == "group"}
+    return _Reasons(
+        grants=grants[:_MAX_REASONS],
+        is_cut=len(grants) == limit,
+        people={
+            group_id: len(people_in(connection, within, group_id).ids(after="", limit=MAX_COUNT + 1))
+            for group_id in groups
+        },
+        membership=None,
+    )
 
 
 @VIEWS.get("access_csv")

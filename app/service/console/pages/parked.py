@@ -1,6 +1,9 @@
 """The page of failing items, which are parked or wait for a retry, and the buttons that retry them."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
@@ -29,12 +32,12 @@ from app.sync.runs.run import RunRequest
 MAX_RETRIED = 1_000
 """Items with the same message that one retry includes."""
 
-_KEY_PARTS = 5
 _GROUPS_SHOWN = 10
 _MAX_ORGANIZATIONS = 100
 """A retry of items in more organizations is a full run."""
 _FILTERS = ("kind", "organization", "message")
 _ANY = FailureGroup()
+_RETRY = RunRequest(trigger="console", retry=True, asked_reason="retry")
 
 
 @VIEWS.get("parked")
@@ -79,31 +82,31 @@ def parked(console: Console) -> Response:
 
 @VIEWS.post("retry", Role.APPROVER)
 def retry(console: Console) -> Response:
-    selected = [key for text in request.form.getlist("chosen") if (key := _parse_key(text)) is not None]
+    selected = [key.item for text in request.form.getlist("chosen") if (key := _parse_key(text)) is not None]
     if request.form.get("only") and not selected:
         raise BadRequest("no item is selected: select at least one, or retry all of them")
     if selected:
-        kinds, items = set[str](), [ItemKey(*key[:-1]) for key in selected]
-        organizations = {item.organization_id for item in items}
-        if len(organizations) > _MAX_ORGANIZATIONS:
-            organizations.clear()
+        run_request = _retry_of_items(selected)
     else:
-        like = _failure_group(*(request.form.get(name, "") for name in _FILTERS))
-        kinds = set() if like.kind is None else {like.kind}
-        organizations = set() if like.organization_id is None else {like.organization_id}
-        items = [] if like.message is None else _items_like(console, like)
-        if like.message is not None and not items:
-            raise BadRequest("no item with this failure is parked or waiting any more")
-    retry_request = RunRequest(
-        trigger="console",
-        retry=True,
-        kinds=tuple(kinds),
-        organization_ids=tuple(sorted(organizations)),
-        items=tuple(items),
-        asked_by=console.operator.asked_by,
-        asked_reason="retry",
-    )
-    return enqueue(console, retry_request, "retry asked for")
+        run_request = _retry_of_group(console, _failure_group(*(request.form.get(name, "") for name in _FILTERS)))
+    return enqueue(console, replace(run_request, asked_by=console.operator.asked_by), "retry asked for")
+
+
+def _retry_of_items(items: Sequence[ItemKey]) -> RunRequest:
+    organizations = {item.organization_id for item in items}
+    if len(organizations) > _MAX_ORGANIZATIONS:
+        organizations.clear()
+    return replace(_RETRY, organization_ids=tuple(sorted(organizations)), items=tuple(items))
+
+
+def _retry_of_group(console: Console, like: FailureGroup) -> RunRequest:
+    """Raises ``BadRequest`` if no item fails with the message of the group any more."""
+    items = () if like.message is None else _items_like(console, like)
+    if like.message is not None and not items:
+        raise BadRequest("no item with this failure is parked or waiting any more")
+    kinds = () if like.kind is None else (like.kind,)
+    organization_ids = () if like.organization_id is None else (like.organization_id,)
+    return replace(_RETRY, kinds=kinds, organization_ids=organization_ids, items=items)
 
 
 def _failure_group(kind: str, organization: str, message: str) -> FailureGroup:
@@ -114,7 +117,7 @@ def _failure_group(kind: str, organization: str, message: str) -> FailureGroup:
     return FailureGroup(kind=kind or None, organization_id=organization or None, message=message or None)
 
 
-def _items_like(console: Console, like: FailureGroup) -> list[ItemKey]:
+def _items_like(console: Console, like: FailureGroup) -> tuple[ItemKey, ...]:
     """The first items of a group, parked or waiting."""
     failures: list[Failure] = []
     with console.reading() as connection:
@@ -123,20 +126,33 @@ def _items_like(console: Console, like: FailureGroup) -> list[ItemKey]:
             if ledger_id is not None:
                 remaining = MAX_RETRIED - len(failures)
                 failures += failures_page(connection, ledger_id, parked=parked, like=like, limit=remaining)
-    return [
-        ItemKey(failure.kind, failure.organization_id, failure.container_id, failure.item_id) for failure in failures
-    ]
+    return tuple(_key_of(failure).item for failure in failures)
+
+
+class FailureKey(NamedTuple):
+    """The key of a failure: an item, and whether its delete failed."""
+
+    kind: str
+    organization_id: str
+    container_id: str
+    item_id: str
+    deleting: bool
+
+    @property
+    def item(self) -> ItemKey:
+        return ItemKey(*self[:-1])
+
+
+def _key_of(failure: Failure) -> FailureKey:
+    return FailureKey(*(getattr(failure, name) for name in FailureKey._fields))
 
 
 def _format_key(failure: Failure) -> str:
-    return json.dumps(
-        [failure.kind, failure.organization_id, failure.container_id, failure.item_id, failure.deleting],
-        ensure_ascii=False,
-    )
+    return json.dumps(_key_of(failure), ensure_ascii=False)
 
 
-def _parse_key(text: str, like: FailureGroup = _ANY) -> tuple[str, str, str, str, bool] | None:
-    """The key of an item of the group. Raises ``BadRequest``."""
+def _parse_key(text: str, like: FailureGroup = _ANY) -> FailureKey | None:
+    """The key of a failure in the group. Raises ``BadRequest``."""
     if not text:
         return None
     try:
@@ -145,7 +161,7 @@ def _parse_key(text: str, like: FailureGroup = _ANY) -> tuple[str, str, str, str
         parts = None
     if (
         not isinstance(parts, list)
-        or len(parts) != _KEY_PARTS
+        or len(parts) != len(FailureKey._fields)
         or not all(isinstance(part, str) for part in parts[:-1])
         or not may_be_stored(*parts[:-1])
         or not isinstance(parts[-1], bool)
@@ -154,5 +170,4 @@ def _parse_key(text: str, like: FailureGroup = _ANY) -> tuple[str, str, str, str
         or like.organization_id not in {None, parts[1]}
     ):
         raise invalid_cursor()
-    kind, organization_id, container_id, item_id, deleting = parts
-    return kind, organization_id, container_id, item_id, deleting
+    return FailureKey(*parts)
