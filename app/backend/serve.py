@@ -39,44 +39,34 @@ STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError,
 
 
 def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
-    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist."""
-    require_startable(settings)
-    make = backend_factory(settings, options.threads)
+    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist.
+
+    Raises one of ``STARTUP_ERRORS`` for problems that are detectable before the server listens.
+    """
+    open_vault(settings, random.SystemRandom())
+    open_embedder(settings.embedder)
     # Opened before the fork, so that the processes share it.
     lock = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes run
 
-    def make_with_webhooks() -> Flask:
-        app = make()
+    def make() -> Flask:
+        app = _create_app(settings, options.threads)
         if settings.webhook_threads:
             _deliver_as_leader(lock, webhook_workers(settings), settings.webhook_threads)
         return app
 
-    serve(make_with_webhooks, replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS)))
+    serve(make, replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS)))
 
 
-def require_startable(settings: SelfHostedBackendSettings) -> None:
-    """Raises one of ``STARTUP_ERRORS`` for problems that are detectable before the server listens."""
-    open_vault(settings, random.SystemRandom())
-    open_embedder(settings.embedder)
-
-
-def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callable[[], Flask]:
-    """Returns a function that creates the application. Call that after the fork, because it opens the database.
-
-    It raises one of ``STARTUP_ERRORS``.
-    """
-
-    def make() -> Flask:
-        entropy = random.SystemRandom()
-        engine = open_engine(settings.database_url, pool_size=16)
-        _check_key(settings, engine, entropy)
-        session = open_session(allow_private=settings.allow_private_urls)
-        app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
-        # A daemon: another process continues what is unfinished when this one ends.
-        Thread(target=run_migrations, args=(backend_of(app),), name="migrations", daemon=True).start()
-        return app
-
-    return make
+def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
+    """The application. Call it after the fork, because it opens the database. Raises one of ``STARTUP_ERRORS``."""
+    entropy = random.SystemRandom()
+    engine = open_engine(settings.database_url, pool_size=16)
+    _check_key(settings, engine, entropy)
+    session = open_session(allow_private=settings.allow_private_urls)
+    app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
+    # A daemon: another process continues what is unfinished when this one ends.
+    Thread(target=run_migrations, args=(backend_of(app),), name="migrations", daemon=True).start()
+    return app
 
 
 def _deliver_as_leader(lock: IO[bytes], make: Callable[[], DeliveryWorker], threads: int) -> None:

@@ -46,8 +46,8 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
 def take_turns(app: Flask, turn: Turn) -> None:
     """Requests that use the database take a turn. Permission calls take one if the index does not answer them, and
-    those of the console after they have a slot. Health checks and metrics do not wait for one: they report the
-    database."""
+    requests of the console after they have a slot. Health checks and metrics do not wait for one, because they report
+    the state of the database."""
 
     @app.before_request
     def _take() -> None:
@@ -69,16 +69,19 @@ def take_turns(app: Flask, turn: Turn) -> None:
 
 
 def refuse_if_incompatible(
-    scope: Flask | Blueprint, check_schema: Callable[[], None], *, but: Collection[str] = ()
+    scope: Flask | Blueprint, check_schema: Callable[[], None], *, exempt: Collection[str] = ()
 ) -> None:
-    """Answers 503 if a newer version has made the database unusable for this one, except for requests that need no
-    database. Requests of the console are checked by its own blueprint: they have a turn by then."""
+    """Answers 503 if a newer version has made the database unusable for this one.
+
+    Requests that need no database, and those of ``exempt`` endpoints, are answered. The console's own blueprint checks
+    its requests, because they have a turn by then.
+    """
 
     @scope.before_request
     def _check() -> None:
         if (request.blueprint == "console") != isinstance(scope, Blueprint):
             return
-        if request.blueprint in _ALWAYS_ANSWER or request.endpoint in _WITHOUT_DATABASE or request.endpoint in but:
+        if request.blueprint in _ALWAYS_ANSWER or request.endpoint in _WITHOUT_DATABASE or request.endpoint in exempt:
             return
         try:
             check_schema()

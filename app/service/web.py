@@ -85,9 +85,9 @@ def create_app(
     parts: ServiceParts,
     *,
     provider: ProviderSettings,
-    max_age: float = 0,
-    metrics_need_token: bool = True,
-    trusted_proxies: int = 0,
+    max_age: float,
+    metrics_need_token: bool,
+    trusted_proxies: int,
 ) -> Flask:
     """The service. ``max_age`` is the maximum age of the directory's last successful read, in seconds. 0: any age."""
     # Permission calls are too frequent for a log line each. Metrics count them.
@@ -98,7 +98,7 @@ def create_app(
     count_requests(app, parts.metrics)
     take_turns(app, turn)
     # The index checks the schema in the background, and answers without the database.
-    refuse_if_incompatible(app, parts.check_schema, but=set() if parts.index is None else {"provider.check"})
+    refuse_if_incompatible(app, parts.check_schema, exempt=set() if parts.index is None else {"provider.check"})
     provider_parts = _provider_parts(parts, provider, auth, turn)
     app.register_blueprint(provider_blueprint(provider_parts))
     app.register_blueprint(listing_blueprint(parts.engine, auth, parts.clock, provider.policy))

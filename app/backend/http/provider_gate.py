@@ -2,7 +2,7 @@
 
 A call occupies a thread until the response arrives. At most half of a process's threads make such calls, and at most
 half of those for one API key. After a provider did not respond, it is not called for a moment. A request over the limit
-is not sent, at once or after a short wait; the caller then denies access.
+is not sent, at once or after a short wait. The caller then denies access.
 """
 
 from collections import OrderedDict

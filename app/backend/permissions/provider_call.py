@@ -1,8 +1,8 @@
 """The self-hosted backend's calls to the permission provider that is registered in it.
 
 A response is accepted only if it is a 2xx of limited size, arrives in time, and contains one well-formed result for
-each question, in order. Otherwise the call is retried. Without a valid response the verdict is None; callers give no
-access.
+each question, in order. Otherwise the call is retried. Without a valid response the verdict is None, and callers
+deny access.
 """
 
 from collections.abc import Callable, Mapping, Sequence

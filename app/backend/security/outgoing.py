@@ -33,10 +33,6 @@ _MAX_ADDRESSES = 4
 """The number of a name's addresses to try. Each may take as long as the connect timeout."""
 
 
-class ForbiddenAddressError(OSError):
-    """The host name has an address that this server must not call."""
-
-
 def is_public_address(address: str) -> bool:
     """Whether ``address`` is public: not loopback, private, link-local, multicast or reserved."""
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
@@ -149,7 +145,7 @@ def time_limit(seconds: float) -> Iterator[ConnectionWatch]:
 
 
 def addresses_of(host: str, port: int, timeout: object) -> list[str]:
-    """Resolves a host name. ``timeout`` is in seconds; anything else means the system's own.
+    """Resolves a host name. ``timeout`` is in seconds. Anything else means the system's own.
 
     ``socket.getaddrinfo`` has no timeout, so it runs in a thread that is abandoned after the timeout. Raises
     ``TimeoutError``, or an error of ``socket.getaddrinfo``.
@@ -183,7 +179,7 @@ class _Connection(HTTPConnection):
             raise NewConnectionError(self, "the host name cannot be resolved") from error
         # A name with public and private addresses is not trusted.
         if not self.allow_private and not all(is_public_address(address) for address in addresses):
-            raise NewConnectionError(self, "the host is in a private network") from ForbiddenAddressError(host)
+            raise NewConnectionError(self, "the host is in a private network")
         connected = self._connect_to_one_of(addresses)
         watch = _WATCH.get()
         if watch is not None:

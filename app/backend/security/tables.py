@@ -38,7 +38,7 @@ class ApiKeyRow(BackendTable, table=True):
 
 
 class AuthTokenRow(KeyTable, table=True):
-    """An auth token of an API key; ``domains`` is a JSON list."""
+    """An auth token of an API key. ``domains`` is a JSON list."""
 
     fingerprint: str = Field(primary_key=True)
     token_sealed: str

@@ -35,7 +35,7 @@ def page_rows(page_size: int | None) -> int:
 
 
 def payload_length(row: Any) -> int:
-    """The length of a row's ``payload``; 0 if it has none."""
+    """The length of a row's ``payload``. 0 if it has none."""
     return len(getattr(row, "payload", None) or "")
 
 

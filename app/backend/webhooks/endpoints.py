@@ -76,7 +76,7 @@ class StoredEndpoint:
 
 
 def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint | None:
-    """The endpoint; None if it does not exist."""
+    """The endpoint. None if it does not exist."""
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _from_row(row)

@@ -27,7 +27,7 @@ NOT_EMPTY = AfterValidator(_not_empty)
 
 
 def read_body(shape: type[BodyT]) -> BodyT:
-    """The body of the request; without a body all fields have their defaults. Raises ``InvalidArgument``."""
+    """The body of the request. Without a body all fields have their defaults. Raises ``InvalidArgument``."""
     body: object = {}
     if request.content_length not in {0, None} or "Transfer-Encoding" in request.headers:
         body = read_json(request, max_bytes=MAX_BODY_BYTES)

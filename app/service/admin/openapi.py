@@ -126,7 +126,7 @@ class _Endpoint(NamedTuple):
     response: str
     """The schema of a success."""
     failures: tuple[int, ...]
-    """In addition to those of every endpoint with a token."""
+    """The status codes of failures, in addition to those of every endpoint with a token."""
     success: int = 200
     parameters: Sequence[JsonValue] = ()
     body: Json | None = None

@@ -14,14 +14,14 @@ def page_token(query: str, position: Sequence[int | str]) -> str:
 
 
 def read_page_token(token: str, query: str) -> list[int | str]:
-    """The position in a token; its length is unchecked. Raises ``InvalidArgument`` for a token of another query."""
+    """The position in a token, of unchecked length. Raises ``InvalidArgument`` for a token of another query."""
     try:
-        of_query, *position = orjson.loads(from_base64url(token))
+        token_query, *position = orjson.loads(from_base64url(token))
     except (ValueError, TypeError) as error:
         raise invalid_page_token() from error
     # A boolean is an integer in Python, but not in JSON.
     checked = [value for value in position if type(value) in {int, str}]
-    if of_query != query or len(checked) != len(position):
+    if token_query != query or len(checked) != len(position):
         raise invalid_page_token()
     return checked
 

@@ -9,7 +9,7 @@ class AdminSettings(SettingsSection):
     """The section ``admin``."""
 
     tokens: tuple[SecretStr, ...] = ()
-    """Bearer tokens. Each of them is valid, so that tokens can be rotated; empty: no access."""
+    """Bearer tokens. Each of them is valid, so that tokens can be rotated. Empty: no access."""
 
 
 class MetricsSettings(SettingsSection):
@@ -18,6 +18,6 @@ class MetricsSettings(SettingsSection):
     require_token: bool = False
     """Whether ``/metrics`` requires an admin token, also at ``worker_port``."""
     directory: str = ""
-    """The folder in which the processes of one machine share their counters; empty: a temporary one."""
+    """The folder in which the processes of one machine share their counters. Empty: a temporary one."""
     worker_port: int = Field(default=0, ge=0, le=65535)
-    """The port at which a separate worker serves its metrics, at ``server.host``; 0: none."""
+    """The port at which a separate worker serves its metrics, at ``server.host``. 0: none."""

@@ -1,4 +1,7 @@
-"""Runs and their items as JSON, for the HTTP API and for ``--json`` of the commands."""
+"""Runs and their items as JSON, for the HTTP API and for ``--json`` of the commands.
+
+Models read the attributes of an object. Items are typed dictionaries, because some of their fields may be absent.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,7 +24,7 @@ ItemKind = Literal[
 _Time = Annotated[datetime, PlainSerializer(utc_text)]
 """A time: ISO 8601 in UTC."""
 _NotEmpty = BeforeValidator(lambda value: value or None)
-"""Shows an empty value as null."""
+"""An empty value is null on the wire."""
 
 
 class _Wire(BaseModel):

@@ -36,7 +36,7 @@ class ProviderObserver(Protocol):
     """Observes every answered call."""
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Counts one call. ``denied``: by rule; ``errors``: questions that could not be parsed."""
+        """Counts one call. ``denied`` is by rule. ``errors`` is the number of questions that could not be parsed."""
         ...
 
 
@@ -100,8 +100,8 @@ def read_questions(body: object, max_requests: int) -> list[Question | Malformed
     return [parse_question(request) for request in requests]
 
 
-def moment_of(body: Any) -> datetime | None:
-    """``data.at`` in a body that has questions: the moment at which operators ask for decisions; None: now.
+def requested_moment(body: Any) -> datetime | None:
+    """``data.at`` in a body that has questions: the moment at which operators ask for decisions. None: now.
 
     Raises ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist.
     """
@@ -132,8 +132,8 @@ def answer_questions(
     The decisions that ``pick`` accepts are also in ``picked``.
 
     Raises ``Unavailable`` if there is no such revision, and until the directory has been read for the first time. An
-    empty model would deny everybody, and the backend would cache these answers; after an error it retries and denies
-    only meanwhile.
+    empty model would deny everybody, and the backend would cache these answers. After an error it retries, and
+    denies only meanwhile.
     """
     with _opened(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision, now)

@@ -1,12 +1,12 @@
 """The routes of the permission provider.
 
 ``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
-operators and adds reasons; with ``data.at`` it decides as of another moment. It refuses unknown fields beside the
+operators and adds reasons. With ``data.at`` it decides as of another moment. It refuses unknown fields beside the
 requests, while the call ignores them, because a newer backend may send more. Errors are envelopes with a code other
 than 2xx, after which the caller retries and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if
 neither the index nor the database can answer, or the directory was never read.
 
-Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
+Handlers raise errors, and the app turns them into envelopes (``app.http.errors``).
 """
 
 import re
@@ -20,7 +20,7 @@ from app.http.body import read_json
 from app.http.json import json_response
 from app.http.request_id import current_request_id
 from app.http.tokens import TokenSet, require_bearer
-from app.service.provider.answer import PermissionAnswer, explain_questions, moment_of, read_questions
+from app.service.provider.answer import PermissionAnswer, explain_questions, read_questions, requested_moment
 from app.service.provider.fast_path import FAILURE
 from app.service.provider.parts import ProviderParts
 from app.service.provider.settings import (
@@ -85,7 +85,7 @@ def _explain(parts: ProviderParts) -> Response:
         questions,
         parts.open_view_with_names,
         parts.load_origins,
-        moment_of(body) or parts.clock(),
+        requested_moment(body) or parts.clock(),
         parts.settings.policy,
         min_revision=min_revision,
     )
@@ -111,7 +111,7 @@ def _add_instance_header(stamp: str) -> None:
 
 
 def requested_revision() -> int:
-    """The oldest revision that the caller accepts; 0: any. Raises ``InvalidArgument``."""
+    """The oldest revision that the caller accepts. 0: any. Raises ``InvalidArgument``."""
     text = request.headers.get(MIN_REVISION_HEADER)
     if text is None:
         return 0

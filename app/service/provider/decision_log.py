@@ -33,12 +33,11 @@ _STDOUT_DESCRIPTOR = 1
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _MAX_QUEUED = 8 * 1024 * 1024
 """The most bytes in the queue of a process: about 30,000 lines. An empty queue accepts the lines of any call."""
-_GATHERED = 0.1
-"""Seconds for which lines of further calls are gathered before they are written: each change of threads takes longer
-than a line."""
+_GATHER_SECONDS = 0.1
+"""Seconds for which the writer waits for lines of further calls: each change of threads takes longer than a line."""
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the end of the process waits for the queue."""
-_REPORT_AGAIN = 60.0
+_WARNING_INTERVAL = 60.0
 """Seconds between two warnings that lines were not written."""
 _BLOCKED = "the log does not accept lines fast enough"
 
@@ -67,7 +66,7 @@ class DecisionLog:
         self._is_warning = False
         self._descriptor = _STDOUT_DESCRIPTOR if self._path is None else -1
         """-1: the file is not open."""
-        self._reported: datetime | None = None
+        self._warned_at: datetime | None = None
         """When the last warning was written."""
         self._is_torn = False
         """Whether the file ends with a part of a line."""
@@ -89,7 +88,7 @@ class DecisionLog:
         )
         with self._changed:
             if self._queue and self._queued + len(lines) > _MAX_QUEUED:
-                self._lose(len(decisions), now, _BLOCKED)
+                self._count_lost(len(decisions), now, _BLOCKED)
                 return
             self._queue.append((now, lines))
             self._queued += len(lines)
@@ -127,12 +126,12 @@ class DecisionLog:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue)
-                self._changed.wait_for(lambda: self._is_flushed, _GATHERED)
-                gathered = list(self._queue)
-            lines = b"".join(lines for _, lines in gathered)
-            self._append(lines, gathered[-1][0])
+                self._changed.wait_for(lambda: self._is_flushed, _GATHER_SECONDS)
+                entries = list(self._queue)
+            lines = b"".join(lines for _, lines in entries)
+            self._append(lines, entries[-1][0])
             with self._changed:
-                for _ in gathered:
+                for _ in entries:
                     self._queue.popleft()
                 self._queued -= len(lines)
                 self._changed.notify_all()
@@ -150,18 +149,18 @@ class DecisionLog:
                 rest = rest[written:]
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must not end
             with self._changed:
-                self._lose(rest.count(b"\n"), now, getattr(error, "strerror", None) or type(error).__name__)
+                self._count_lost(rest.count(b"\n"), now, getattr(error, "strerror", None) or type(error).__name__)
 
-    def _lose(self, lines: int, now: datetime, cause: str) -> None:
+    def _count_lost(self, lines: int, now: datetime, cause: str) -> None:
         """Counts lines that are not written, and starts a warning if none was written in the last minute."""
         self._lost += lines
-        is_recent = self._reported is not None and (now - self._reported).total_seconds() < _REPORT_AGAIN
+        is_recent = self._warned_at is not None and (now - self._warned_at).total_seconds() < _WARNING_INTERVAL
         if self._is_warning or is_recent:
             return
         # In its own thread, because the service's log may be blocked as well.
         with suppress(RuntimeError):
             Thread(target=self._report, args=(self._lost, cause), name="decision-log-warning", daemon=True).start()
-            self._is_warning, self._reported, self._lost = True, now, 0
+            self._is_warning, self._warned_at, self._lost = True, now, 0
 
     def _report(self, lost: int, cause: str) -> None:
         self._warn(lost, cause)

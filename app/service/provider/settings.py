@@ -89,7 +89,7 @@ class DecisionLogSettings(SettingsSection):
     """The section ``provider.decision_log``."""
 
     path: Annotated[str, AfterValidator(_file)] = ""
-    """The file to which decisions are appended; ``-``: standard output; empty: no log."""
+    """The file to which decisions are appended. ``-``: standard output. Empty: no log."""
     sample: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of decisions that is written."""
     denies_only: bool = False
@@ -107,7 +107,7 @@ class ProviderSettings(SettingsSection):
     allow_anonymous: bool = False
     """Whether calls are answered without a valid token."""
     decision_ttl: Annotated[int, Field(ge=0, le=MAX_DECISION_TTL)] = 600
-    """Maximum seconds for which the caller caches an answer; 0: no maximum."""
+    """Maximum seconds for which the caller caches an answer. 0: no maximum."""
     public_role: AccessRole = AccessRole.VIEWER
     """The role of users on public resources of organizations that they are not members of."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
@@ -117,7 +117,7 @@ class ProviderSettings(SettingsSection):
     browser_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()
     """For development only: origins of web pages that may call the provider from a browser."""
     signature_timeout: Annotated[float, Field(ge=0, le=30)] = 2.0
-    """Timeout of the backend's Generate Signature, in seconds; 0: answers to ``browser_origins`` are not signed."""
+    """Timeout of the backend's Generate Signature, in seconds. 0: answers to ``browser_origins`` are not signed."""
 
     decision_log: DecisionLogSettings = DecisionLogSettings()
 

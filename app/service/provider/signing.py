@@ -36,7 +36,7 @@ class BackendSigner:
         timeout: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``generate`` calls Generate Signature; ``timeout``: seconds to wait for a free call."""
+        """``generate`` calls Generate Signature. ``timeout`` is the time to wait for a free call, in seconds."""
         self._generate = generate
         self._timeout = timeout
         self._monotonic = monotonic

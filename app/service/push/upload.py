@@ -97,7 +97,7 @@ def _by_line(problems: Sequence[Problem]) -> list[LineReason]:
 
 
 def problem_details(problems: Sequence[ItemProblem]) -> dict[str, object] | None:
-    """The details of the error about these items; None if there are none."""
+    """The details of the error about these items. None if there are none."""
     items = [{"list": problem.list, "index": problem.number, "reason": problem.reason} for problem in problems]
     return {"items": items} if items else None
 
