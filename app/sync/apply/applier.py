@@ -36,7 +36,7 @@ from app.sync.ledger.journal import (
     settle_calls,
 )
 from app.sync.ledger.settlement import Settlement, is_still, settle, store_counts
-from app.sync.plan.dependencies import any_missing, find_dependents, find_unsafe_deletes
+from app.sync.plan.dependencies import any_unsent_adds, find_dependents, find_unsafe_deletes
 from app.sync.plan.rules import Phase
 from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
 
@@ -128,7 +128,7 @@ class Applier:
                 counts=add_counts(self.before, read_run_counts(connection, self.plan_id)),
                 calls=self.calls,
                 last_call_id=last_call_id(connection),
-                broken=any_missing(connection, self.plan_id),
+                broken=any_unsent_adds(connection, self.plan_id),
             )
         with ThreadPoolExecutor(self.threads, thread_name_prefix="apply") as pool:
             try:

@@ -1,6 +1,8 @@
-"""The tables of plans: plans, their items, their parts, and how many users they affect.
+"""The tables of stored plans.
 
-Parts and impact are written with the plan, so that pages read a few rows of a plan of any size.
+A plan has items, and for pages three summaries, so that a page reads a few rows of a plan of any size: the parts (runs
+of similar neighbouring items, one row each), the number of affected users per organization, and for a dry run the
+changes of access.
 """
 
 from sqlalchemy import BigInteger, Index
