@@ -1,19 +1,14 @@
-"""The worker: its schedule, and the loop that executes queued runs.
+"""The loop of a worker, which executes queued runs.
 
-The schedule adds runs to the queue. The loop executes queued runs under the lock that all workers share. Any number of
-workers may run: each due time has one run, and one worker executes it.
+Any number of workers may run. They share a lock, so that one of them executes runs at a time.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from random import Random
 from threading import Event
 
 import structlog
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.foundation.clock import Clock
@@ -22,9 +17,9 @@ from app.foundation.database.programs import SchemaNewerError
 from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
-from app.sync.runs.run import Run, RunError, RunRequest, RunStatus, program_error
-from app.sync.runs.schedule import interval_seconds, latest_due_time, trigger_of
-from app.sync.runs.settings import SyncSettings
+from app.sync.runs.run import Run, RunError, RunStatus, program_error
+
+_log = structlog.stdlib.get_logger(__name__)
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
@@ -55,18 +50,17 @@ class Worker:
     def run(self) -> None:
         """Executes runs until ``stop`` is set, or until a newer version makes the database unusable for this one. Waits
         while the database is unavailable."""
-        log = structlog.stdlib.get_logger(__name__)
         pause = self.poll
         while not self.stop.wait(pause):
             try:
                 self.check_schema()
                 self.tick()
             except SchemaNewerError as error:
-                log.error("worker_stops", reason=str(error))  # noqa: TRY400 - the reason is all there is
+                _log.error("worker_stops", reason=str(error))
                 self.stop.set()
             except Exception as error:  # noqa: BLE001 - log_fields logs the full error
                 pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
-                log.warning("tick_failed", again_in=pause, **log_fields(error))
+                _log.warning("tick_failed", again_in=pause, **log_fields(error))
             else:
                 pause = self.poll
 
@@ -95,9 +89,8 @@ class Worker:
         # Changes that become due before the next tick are queued now.
         gather = timedelta(seconds=max(0.0, self.push_delay - self.poll))
         for run in self.runs.enqueue_changes(gather):
-            log = structlog.stdlib.get_logger(__name__)
             organizations, users = len(run.organization_ids), len(run.user_ids)
-            log.info("changes_to_follow", run_id=run.run_id, organizations=organizations, users=users)
+            _log.info("changes_to_follow", run_id=run.run_id, organizations=organizations, users=users)
 
     def _execute(self, run: Run) -> None:
         try:
@@ -106,7 +99,7 @@ class Worker:
                 self._continue(ended)
         except RunError as error:
             # It was cancelled before it started.
-            structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
+            _log.info("run_not_started", run_id=run.run_id, reason=str(error))
         except SQLAlchemyError as error:
             self._lost[run.run_id] = database_problem(error)
             raise
@@ -114,7 +107,7 @@ class Worker:
             if self.runs.get(run.run_id).status is not RunStatus.QUEUED:
                 raise
             # It would be the next run of the queue again, for ever.
-            structlog.stdlib.get_logger(__name__).exception("run_broke", run_id=run.run_id)
+            _log.exception("run_broke", run_id=run.run_id)
             problem = program_error(error)
             self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.FAILED, error=problem, finished_at=self.clock())
 
@@ -127,16 +120,15 @@ class Worker:
         orphans = self.runs.orphaned(self._lost)
         self._lost.clear()
         for run in orphans:
-            structlog.stdlib.get_logger(__name__).warning("run_orphaned", run_id=run.run_id, error=run.error)
+            _log.warning("run_orphaned", run_id=run.run_id, error=run.error)
             self._continue(run)
 
     def _continue(self, run: Run) -> None:
-        log = structlog.stdlib.get_logger(__name__)
         follower = self.runs.continue_run(run)
         if follower is not None:
-            log.info("run_continued", run_id=follower.run_id, after=run.run_id)
+            _log.info("run_continued", run_id=follower.run_id, after=run.run_id)
         else:
-            log.warning("run_not_continued", run_id=run.run_id, advice="the next scheduled run continues from there")
+            _log.warning("run_not_continued", run_id=run.run_id, advice="the next scheduled run continues from there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,76 +138,10 @@ class LoggedProgress:
     run_id: str
 
     def phase(self, name: str, total: int | None) -> None:
-        structlog.stdlib.get_logger(__name__).info("run_phase", run_id=self.run_id, phase=name, items=total)
+        _log.info("run_phase", run_id=self.run_id, phase=name, items=total)
 
     def advance(self, n: int) -> None:
         """Logs nothing: the run contains the counts."""
 
     def note(self, text: str) -> None:
-        structlog.stdlib.get_logger(__name__).info("run_note", run_id=self.run_id, note=text)
-
-
-def scheduler_for(
-    settings: SyncSettings,
-    runs: Runs,
-    *,
-    prune: Callable[[], object],
-    count_problems: Callable[[], object],
-    clock: Clock,
-    random: Random,
-    stop: Event,
-) -> BackgroundScheduler:
-    """A scheduler, not yet started, that puts runs into the queue, calls ``prune`` once a day and ``count_problems``
-    once a minute.
-
-    An empty schedule is never due. Several due times in which the machine slept cause one run.
-    Raises ``ScheduleError``.
-    """
-    scheduler = BackgroundScheduler(
-        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}, timezone="UTC"
-    )
-    for name, schedule, verify in (
-        ("schedule", settings.schedule, False),
-        ("verify_schedule", settings.verify_schedule, True),
-    ):
-        if not schedule:
-            continue
-        trigger = trigger_of(schedule, settings.timezone)
-        pause = interval_seconds(schedule)
-        jitter = settings.jitter if pause is None else min(settings.jitter, pause / 2)
-        scheduler.add_job(
-            scheduled_run,
-            trigger,
-            id=name,
-            kwargs={
-                "runs": runs,
-                "request": RunRequest(trigger=name, verify=verify),
-                "due": trigger,
-                "clock": clock,
-                # A random delay, so that deployments do not all start at the same time.
-                "delay": lambda jitter=jitter: stop.wait(random.uniform(0, jitter)) if jitter else False,
-            },
-        )
-    scheduler.add_job(prune, IntervalTrigger(days=1), id="prune")
-    scheduler.add_job(count_problems, IntervalTrigger(minutes=1), id="problems")
-    return scheduler
-
-
-def scheduled_run(
-    *, runs: Runs, request: RunRequest, due: BaseTrigger, clock: Clock, delay: Callable[[], bool]
-) -> Run | None:
-    """Queues the run of the latest due time, unless another worker did. Returns None if the worker is stopped
-    meanwhile."""
-    log = structlog.stdlib.get_logger(__name__)
-    moment = latest_due_time(due, clock())
-    if delay():
-        return None
-    key = f"{request.trigger} {moment:%Y-%m-%dT%H:%M:%SZ}"
-    try:
-        run, created = runs.enqueue(RunRequest(trigger=request.trigger, verify=request.verify, idempotency_key=key))
-    except Exception as error:  # noqa: BLE001 - log_fields logs the full error
-        log.warning("schedule_missed", due=key, **log_fields(error))
-        return None
-    if created:
-        log.info("run_scheduled", run_id=run.run_id, due=key)
-    return run
+        _log.info("run_note", run_id=self.run_id, note=text)

@@ -30,7 +30,8 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
 from app.sync.runs.run import Run, RunStatus, process_name
 from app.sync.runs.workers import Heartbeat
-from app.sync.worker import Worker, scheduler_for
+from app.sync.scheduler import scheduler_for
+from app.sync.worker import Worker
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler

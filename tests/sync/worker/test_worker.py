@@ -1,4 +1,4 @@
-"""The worker: its queue, and its schedule."""
+"""The loop of a worker, on both databases."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,16 +17,14 @@ from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import MAX_CONTINUATIONS, Runs
 from app.sync.runs.lock import SyncLock, sync_lock
 from app.sync.runs.run import Run, RunRequest, RunStatus
-from app.sync.runs.schedule import trigger_of
-from app.sync.runs.settings import SyncSettings
-from app.sync.worker import Worker, scheduled_run, scheduler_for
+from app.sync.worker import Worker
 from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
 
 def done(runs: Runs) -> Execute:
-    """An engine for which everything is well at once."""
+    """An engine whose runs succeed at once."""
 
     def execute(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
         assert lock.held()
@@ -38,10 +36,10 @@ def done(runs: Runs) -> Execute:
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
-def die(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+def be_killed(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
     raise Killed
 
 
@@ -50,7 +48,7 @@ def worker(runs: Runs, engine: Engine, time: SimulatedTime) -> Worker:
     return Worker(runs=runs, lock=sync_lock(engine), execute=done(runs), clock=time, stop=Event(), poll=0.01)
 
 
-def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+def test_tick_executes_queued_runs_in_order(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     first, _ = runs.enqueue(RunRequest(trigger="resync"))
     time.move_on(seconds=1)
     second, _ = runs.enqueue(RunRequest(trigger="command", verify=True))
@@ -75,7 +73,7 @@ def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Sim
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
     worker.tick()
-    assert runs.get(run.run_id).status is RunStatus.READING  # it has just looked
+    assert runs.get(run.run_id).status is RunStatus.READING  # orphans are searched every few seconds
     time.move_on(seconds=11)
     worker.tick()
     ended = runs.get(run.run_id)
@@ -83,7 +81,7 @@ def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Sim
     assert "gone:1" in (ended.error or "")
 
 
-def test_tick_reports_its_run_that_lost_the_database(
+def test_tick_reports_why_its_own_run_lost_the_database(
     worker: Worker, runs: Runs, engine: Engine, time: SimulatedTime
 ) -> None:
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
@@ -100,7 +98,7 @@ def test_tick_reports_its_run_that_lost_the_database(
         worker.tick()
     worker.execute = execute
     time.move_on(seconds=11)
-    assert worker.tick() == 1  # the run that goes on from there
+    assert worker.tick() == 1  # the continuation
     error = runs.get(run.run_id).error or ""
     assert error.startswith("the database: ")
     assert "nowhere" in error
@@ -133,15 +131,13 @@ def test_tick_ends_a_run_that_cannot_start_and_executes_the_next(
     assert runs.get(run.run_id).status is RunStatus.DONE
 
 
-def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
-    worker: Worker, runs: Runs, time: SimulatedTime
-) -> None:
+def test_tick_continues_runs_of_dead_processes_up_to_a_maximum(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     worker.tick()
-    wanted = RunRequest(
+    request = RunRequest(
         trigger="resync", organization_ids=("acme",), verify=True, retry=True, kinds=("document", "folder")
     )
-    run, _ = runs.enqueue(wanted)
-    worker.execute = die
+    run, _ = runs.enqueue(request)
+    worker.execute = be_killed
     for _ in range(MAX_CONTINUATIONS):
         runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:1")
         time.move_on(seconds=11)
@@ -163,7 +159,7 @@ def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
     assert runs.get(run.run_id).continued_by is None
 
 
-def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+def test_tick_continues_a_run_that_lost_its_connection_at_once(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     execute = worker.execute
 
     def cut(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
@@ -180,7 +176,7 @@ def test_tick_continues_at_once_what_lost_its_connection(worker: Worker, runs: R
     assert runs.get(follower).status is RunStatus.DONE
 
 
-def test_tick_continues_what_stopped_with_its_worker_however_often(
+def test_tick_continues_runs_that_stopped_with_their_worker_without_a_maximum(
     worker: Worker, runs: Runs, time: SimulatedTime
 ) -> None:
     execute = worker.execute
@@ -237,13 +233,13 @@ def test_tick_survives_a_cancelled_run(worker: Worker, runs: Runs) -> None:
 
 
 def test_worker_waits_for_the_database_and_stops_on_request(worker: Worker, runs: Runs) -> None:
-    looks = []
+    ticks = []
     real_tick = worker.tick
 
     def tick() -> int:
-        looks.append(1)
-        if len(looks) == 1:
-            raise OSError("away")
+        ticks.append(1)
+        if len(ticks) == 1:
+            raise OSError("unavailable")
         return real_tick()
 
     worker.tick = tick  # type: ignore[method-assign]
@@ -260,56 +256,6 @@ def test_worker_waits_for_the_database_and_stops_on_request(worker: Worker, runs
     assert runs.get(run.run_id).status is RunStatus.DONE
 
 
-def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, time: SimulatedTime) -> None:
-    def tick() -> Run:
-        run = scheduled_run(
-            runs=runs,
-            request=RunRequest(trigger="schedule"),
-            due=trigger_of("*/15 * * * *", "UTC"),
-            clock=time,
-            delay=lambda: False,
-        )
-        assert run is not None
-        return run
-
-    first = tick()
-    runs.cancel(first.run_id)
-    time.move_on(seconds=40)
-    assert tick().run_id == first.run_id
-    time.move_on(minutes=15)
-    assert tick().run_id != first.run_id
-    assert len(runs.recent()) == 2
-
-
-def test_scheduled_run_is_dropped_if_the_worker_stops_during_its_delay(runs: Runs, time: SimulatedTime) -> None:
-    trigger = trigger_of("every 1m", "UTC")
-    request = RunRequest(trigger="schedule")
-    assert scheduled_run(runs=runs, request=request, due=trigger, clock=time, delay=lambda: True) is None
-    assert runs.recent() == []
-
-
-def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime) -> None:
-    scheduler = scheduler_for(
-        SyncSettings(schedule="every 1s", verify_schedule="", jitter=0),
-        runs,
-        prune=lambda: None,
-        count_problems=lambda: None,
-        clock=time,
-        random=Random(1),
-        stop=Event(),
-    )
-    assert {job.id for job in scheduler.get_jobs()} == {"schedule", "prune", "problems"}
-    scheduler.start()
-    try:
-        for _ in range(300):
-            if runs.recent():
-                break
-            Event().wait(0.02)
-    finally:
-        scheduler.shutdown()
-    assert [run.trigger for run in runs.recent()] == ["schedule"]
-
-
 def test_only_old_runs_are_deleted(runs: Runs, worker: Worker, time: SimulatedTime) -> None:
     runs.enqueue(RunRequest(trigger="resync"))
     worker.tick()
@@ -321,7 +267,7 @@ def test_only_old_runs_are_deleted(runs: Runs, worker: Worker, time: SimulatedTi
     assert [run.verify for run in runs.recent()] == [True]
 
 
-def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: SimulatedTime) -> None:
+def test_unavailable_database_is_one_line_in_the_log(worker: Worker, tmp_path: Path, time: SimulatedTime) -> None:
     (tmp_path / "folder.db").mkdir()
     worker.runs = Runs(open_engine(f"sqlite:///{tmp_path}/folder.db"), time, Random(3))
     with structlog.testing.capture_logs() as lines:
