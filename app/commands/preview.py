@@ -83,7 +83,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
         show_json(_to_json(name, previewed, report))
     else:
         _show(name, previewed, report, alone=bool(id_))
-    context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused and not report.odd else 1)
+    context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused and not report.suspicion else 1)
 
 
 def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[list[BoundedSource], PreviewedSource]:
@@ -123,8 +123,8 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
         if len(report.problems) > _MAX_PROBLEMS:
             print_note(f"… and {len(report.problems) - _MAX_PROBLEMS} other problems")
         print_result(_difference(report))
-        if report.odd:
-            print_note(f"{name}: {report.odd}")
+        if report.suspicion:
+            print_note(f"{name}: {report.suspicion}")
     if report.verdict is not Verdict.COMPLETE:
         how = "could not be read" if report.verdict is Verdict.FAILED else "was read partially"
         print_note(f"{name} {how}: {report.reason}")
@@ -215,7 +215,7 @@ def _difference(report: Preview) -> str:
 
     if report.refused:
         return f"compared with the records in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
-    if not report.in_force:
+    if not report.is_compared:
         return "compared with the records in force: there are none yet"
     if report.verdict is Verdict.FAILED:
         return "compared with the records in force: a failed read changes nothing"
@@ -260,10 +260,10 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
             {"sort": group.sort.value, "reason": group.reason, "places": list(group.places), "count": group.count}
             for group in report.problems
         ],
-        "inForce": report.in_force,
+        "inForce": report.is_compared,
         "changes": {kind: counts for kind, counts in report.changes.items() if counts.any},
         "refused": report.refused,
-        "odd": report.odd,
+        "odd": report.suspicion,
         "losses": objects_from_losses(report.losses),
         "guard": report.guard,
     }

@@ -20,7 +20,7 @@ from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import SourceReport, read_directory
 from app.sync.runs.source_checks import check_read
 from app.sync.runs.source_reads import ReadingProgress
 
@@ -34,9 +34,9 @@ class Preview:
     reason: str
     refused: str = ""
     """Why the guard would refuse the read; empty if it would not."""
-    odd: str = ""
+    suspicion: str = ""
     """Why an empty read is suspicious, if there is nothing to compare it with."""
-    in_force: bool = False
+    is_compared: bool = False
     """Whether the read was compared with the access model."""
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
     """Kind → records of the access model that it would add, update and remove."""
@@ -60,15 +60,10 @@ def preview(
 
     ``engine``: the database to compare with; None for no comparison.
     """
+    if engine is None or _is_empty(engine):
+        (source,) = (source for source in sources if source.name == previewed.name)
+        return _preview_alone(source, previewed, progress)
     problems = ProblemList()
-    if engine is not None and _is_empty(engine):
-        engine = None
-    if engine is None:
-        _read_alone(next(source for source in sources if source.name == previewed.name), problems, progress)
-        end = previewed.end
-        if end is None:
-            return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
-        return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
     try:
         with open_candidate(engine) as candidate:
             report = read_directory(
@@ -85,15 +80,40 @@ def preview(
         reason = "another source was configured meanwhile; try again"
         return Preview(Verdict.FAILED, reason, problems=problems.groups)
     (read,) = (source for source in report.sources if source.name == previewed.name)
+    groups = [group for group in problems.groups if group.source == previewed.name]
+    return _compared_preview(previewed.end, read, report.changes, groups)
+
+
+def _preview_alone(source: Source, previewed: PreviewedSource, progress: ReadingProgress) -> Preview:
+    """Reads the source without a comparison."""
+    problems = ProblemList()
+    for step in source.read():
+        progress.advance(1)
+        if isinstance(step, Malformed):
+            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
+        elif isinstance(step, Remark):
+            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))
     end = previewed.end
-    failed = end is None or end.verdict is Verdict.FAILED
+    if end is None:
+        return Preview(Verdict.FAILED, "it was given up", problems=problems.groups)
+    return Preview(end.verdict, end.reason, suspicion=_suspicion(previewed, end), problems=problems.groups)
+
+
+def _compared_preview(
+    end: End | None, read: SourceReport, changes: Mapping[str, ChangeCounts], problems: Sequence[ProblemGroup]
+) -> Preview:
+    """The preview of a read on a candidate. ``end``: the end of the source; None: it was given up."""
+    refused = read.refused
+    if not refused and read.verdict is Verdict.FAILED and end is not None and end.verdict is not Verdict.FAILED:
+        # The source succeeded, but the refresh did not accept its read, for example because it is empty.
+        refused = read.reason
     return Preview(
         verdict=read.verdict if end is None else end.verdict,
         reason=read.reason if end is None else end.reason,
-        refused=read.refused or (read.reason if read.verdict is Verdict.FAILED and not failed else ""),
-        in_force=True,
-        changes=report.changes,
-        problems=[group for group in problems.groups if group.source == previewed.name],
+        refused=refused,
+        is_compared=True,
+        changes=changes,
+        problems=problems,
         losses=read.losses,
         guard=read.guard,
     )
@@ -104,17 +124,9 @@ def _is_empty(engine: Engine) -> bool:
         return current_revision(connection) == 0
 
 
-def _odd(previewed: PreviewedSource, end: End) -> str:
+def _suspicion(previewed: PreviewedSource, end: End) -> str:
     """A warning about an empty complete read: the base or scope of the source may be wrong."""
-    is_complete = end.verdict is Verdict.COMPLETE and end.answered is None
-    odd = check_read(previewed.name, previewed.kinds, {}, Guard()) if is_complete else None
-    return "" if odd is None else f"{odd.message}; {odd.advice}"
-
-
-def _read_alone(source: Source, problems: ProblemList, progress: ReadingProgress) -> None:
-    for step in source.read():
-        progress.advance(1)
-        if isinstance(step, Malformed):
-            problems.add(Problem(ProblemSort.MALFORMED, source.name, step.place, step.reason))
-        elif isinstance(step, Remark):
-            problems.add(Problem(ProblemSort.REMARK, source.name, step.place, step.reason))
+    if end.verdict is not Verdict.COMPLETE or end.answered is not None:
+        return ""
+    warning = check_read(previewed.name, previewed.kinds, {}, Guard())
+    return "" if warning is None else f"{warning.message}; {warning.advice}"
