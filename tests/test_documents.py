@@ -18,12 +18,11 @@ from app.access.refresh.model_changes import MAX_LOGGED
 from app.access.stored_problems import COUNT_EVERY_MS
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
-from app.service.admin.resync import ITEM_STATUSES
 from app.sync.apply.applier import _DATABASE_PATIENCE
 from app.sync.apply.batch import OutcomeKind
 from app.sync.apply.gate import MAX_UNANSWERED
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import ITEM_STATUSES, Kind
 from app.sync.ledger.observed import FOREIGN_NAMED
 from app.sync.plan.rules import RULES, Aspect
 from app.sync.plan.settings import LimitSettings

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from app.commands.screen import on_terminal, print_result, show_table
-from app.sync.ledger.ledger import USER_KINDS, Kind
+from app.sync.ledger.items import USER_KINDS, Kind
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange, Sum
 from app.sync.plan.rules import Action

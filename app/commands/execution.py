@@ -11,7 +11,7 @@ from app.commands.operator import operator
 from app.commands.progress import progress
 from app.commands.screen import print_note
 from app.foundation.processes import stop_signals
-from app.sync.runs.audit import audited
+from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.run import Run, RunRequest, RunStatus
 
@@ -37,8 +37,7 @@ def run_now(
     try:
         parts.runs.orphaned()
         actor = operator()
-        action = "preview asked for" if request.dry_run else "plan applied" if request.plan_id else "sync asked for"
-        audit_hook = audited(parts.audit, actor, action, request.asked_reason)
+        audit_hook = audited(parts.audit, actor, requested_action(request), request.asked_reason)
         run, _ = parts.runs.enqueue(replace(request, asked_by=actor.name), audit_hook=audit_hook)
         return _execute(parts, run.run_id, lock, replaced)
     finally:

@@ -78,14 +78,14 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_INCOMPLETE
     from app.service.admin.wire import RunWire
-    from app.sync.runs.audit import audited
+    from app.sync.runs.audit import RunAction, audited
     from app.sync.runs.run import RunStatus
 
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = _resolved(run_id, parts.runs.named_held(run_id, can_be_approved=True))
         why, actor = stored_reason(reason), operator()
-        audit_hook = audited(parts.audit, actor, "approved", why)
+        audit_hook = audited(parts.audit, actor, RunAction.APPROVE, why)
         held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
             if as_json:
@@ -118,11 +118,11 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     """
     from app.commands.bootstrap.application import application
     from app.service.admin.wire import RunWire
-    from app.sync.runs.audit import audited
+    from app.sync.runs.audit import RunAction, audited
 
     with application(invocation.settings()) as parts:
         why, actor = stored_reason(reason), operator()
-        audit_hook = audited(parts.audit, actor, "discarded", why)
+        audit_hook = audited(parts.audit, actor, RunAction.DISCARD, why)
         run_id = _resolved(run_id, parts.runs.named_held(run_id))
         run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")

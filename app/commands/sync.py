@@ -51,7 +51,7 @@ class ItemKind(click.ParamType[str]):
 
     @staticmethod
     def _choice() -> click.Choice[str]:
-        from app.sync.ledger.ledger import ITEM_KINDS
+        from app.sync.ledger.items import ITEM_KINDS
 
         return click.Choice(ITEM_KINDS)
 
@@ -244,7 +244,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     from app.commands.execution import run_now
     from app.commands.run_report import show_incomplete, show_report, show_summary, show_unfinished
     from app.service.admin.wire import RunWire
-    from app.sync.ledger.ledger import ItemKey
+    from app.sync.ledger.items import ItemKey
     from app.sync.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):

@@ -27,7 +27,8 @@ from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
 from app.monitoring.notify.watch import FindConcerns
 from app.sync.ledger.failure_lists import count_failures
-from app.sync.ledger.ledger import ITEM_KINDS, LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
+from app.sync.ledger.items import ITEM_KINDS
+from app.sync.ledger.ledger import LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
 from app.sync.runs.lifecycle import ended_runs
 from app.sync.runs.run import ENDS, RunStatus
 from app.sync.runs.status import held_runs

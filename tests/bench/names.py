@@ -22,7 +22,7 @@ from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import is_sqlite, open_engine
 from app.foundation.database.migrations import upgrade
 from app.service.console.transactions import page_reading
-from app.sync.ledger.ledger import ItemKey
+from app.sync.ledger.items import ItemKey
 from app.sync.plan import tables as plan_tables
 from app.sync.plan.listing import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places

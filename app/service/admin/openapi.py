@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 from flask import Blueprint, Response
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, with_config
@@ -19,7 +19,7 @@ from app.service.admin.listing_wire import (
     UsersPageWire,
 )
 from app.service.admin.resync import DecisionRequest, ResyncRequest
-from app.service.admin.wire import AccessChanges, Changes, ItemKind, ItemStatus, NewRun, RunWire
+from app.service.admin.wire import AccessChanges, Changes, NewRun, RunWire
 from app.service.provider.settings import (
     EXPLAIN_PATH,
     LIST_RESOURCES_PATH,
@@ -28,6 +28,7 @@ from app.service.provider.settings import (
     ProviderSettings,
 )
 from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES
 
 Json = dict[str, JsonValue]
 _REF = "#/components/schemas/{model}"
@@ -196,8 +197,8 @@ def _endpoints(provider_path: str) -> tuple[_Endpoint, ...]:
     key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
     run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
     filters = [
-        _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
-        _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+        _parameter("query", "status", {"type": "string", "enum": [*ITEM_STATUSES]}),
+        _parameter("query", "kind", {"type": "string", "enum": [*ITEM_KINDS]}),
     ]
     pages = [
         _parameter("query", "pageToken", {"type": "string"}),

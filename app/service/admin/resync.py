@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import structlog
@@ -22,18 +22,11 @@ from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.body import NOT_EMPTY, read_body
 from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
-from app.service.admin.wire import (
-    AccessChangeWire,
-    ItemKind,
-    ItemStatus,
-    NewRun,
-    RunWire,
-    change_to_wire,
-)
-from app.sync.ledger.ledger import ItemKey
+from app.service.admin.wire import AccessChangeWire, NewRun, RunWire, change_to_wire
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, ItemKey
 from app.sync.plan.access_impact import StoredAccessChange
 from app.sync.plan.listing import PlannedChange
-from app.sync.runs.audit import audited
+from app.sync.runs.audit import RunAction, audited, requested_action
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
 
@@ -43,9 +36,10 @@ MAX_IDS = 10_000
 MAX_ITEMS = 1_000
 MAX_REASON = 1000
 
-ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
-"""The statuses of an item."""
-
+_ItemKind = Literal[
+    "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
+]
+"""The values of ``Kind``. As an enum, pydantic would move them to a schema of their own."""
 _KEY = re.compile(r"[!-~]{1,200}")
 _QUEUE_RETRY_SECONDS = 60
 _PAGE_SIZES = range(1, 1001)
@@ -65,7 +59,7 @@ class RetriedItem(Request):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: ItemKind
+    kind: _ItemKind
     organization_id: Id
     container_id: Id | None = None
     id: Id
@@ -90,7 +84,7 @@ class ResyncRequest(Request):
     )
     reason: Annotated[str | None, Field(max_length=MAX_REASON, description="The reason, for the audit log.")] = None
     kinds: Annotated[
-        Annotated[list[ItemKind], Field(max_length=len(get_args(ItemKind)))] | None,
+        Annotated[list[_ItemKind], Field(max_length=len(ITEM_KINDS))] | None,
         NOT_EMPTY,
         _MIN_ITEMS,
         Field(description="With `retry`: only items of these kinds."),
@@ -163,11 +157,11 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
 
     @blueprint.post("/resync/<run_id>/approve")
     def approve(run_id: str) -> Response:
-        return change(run_id, runs.approve, "approved")
+        return change(run_id, runs.approve, RunAction.APPROVE)
 
     @blueprint.post("/resync/<run_id>/cancel")
     def cancel(run_id: str) -> Response:
-        return change(run_id, runs.cancel, "cancelled")
+        return change(run_id, runs.cancel, RunAction.CANCEL)
 
     return blueprint
 
@@ -180,25 +174,23 @@ def _idempotency_key() -> str | None:
 
 
 def _enqueue(runs: Runs, body: ResyncRequest, idempotency_key: str | None, auth: AdminAuth) -> Run:
-    action = "preview asked for" if body.dry_run else "sync asked for"
+    run_request = RunRequest(
+        trigger="resync",
+        organization_ids=tuple(body.organization_ids or ()),
+        user_ids=tuple(body.user_ids or ()),
+        dry_run=bool(body.dry_run),
+        verify=bool(body.verify),
+        allow_deletes=bool(body.allow_deletes),
+        retry=bool(body.retry),
+        kinds=tuple(body.kinds or ()),
+        items=tuple(item.key for item in body.items or ()),
+        idempotency_key=idempotency_key,
+        asked_by=caller_name(),
+        asked_reason=body.reason,
+    )
+    action = requested_action(run_request)
     try:
-        run, _ = runs.enqueue(
-            RunRequest(
-                trigger="resync",
-                organization_ids=tuple(body.organization_ids or ()),
-                user_ids=tuple(body.user_ids or ()),
-                dry_run=bool(body.dry_run),
-                verify=bool(body.verify),
-                allow_deletes=bool(body.allow_deletes),
-                retry=bool(body.retry),
-                kinds=tuple(body.kinds or ()),
-                items=tuple(item.key for item in body.items or ()),
-                idempotency_key=idempotency_key,
-                asked_by=caller_name(),
-                asked_reason=body.reason,
-            ),
-            audit_hook=audited(auth.audit, actor(), action, body.reason),
-        )
+        run, _ = runs.enqueue(run_request, audit_hook=audited(auth.audit, actor(), action, body.reason))
     except RunConflictError as error:
         auth.refused(str(error), subject=action)
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error
@@ -219,7 +211,7 @@ def _existing_run(runs: Runs, run_id: str) -> Run:
 def _changes(runs: Runs, run_id: str) -> Response:
     _refuse_other_parameters("status", "kind", "pageToken", "pageSize")
     status = _one_of("status", ITEM_STATUSES)
-    kind = _one_of("kind", get_args(ItemKind))
+    kind = _one_of("kind", ITEM_KINDS)
     size = _page_size()
     run = _existing_run(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"

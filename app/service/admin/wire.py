@@ -5,21 +5,17 @@ Models read the attributes of an object. Items are typed dictionaries, because s
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, NotRequired, get_args
+from typing import Annotated, Any, NotRequired
 
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 from app.foundation.clock import utc_text
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange
 from app.sync.plan.rules import Action
-
-ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
-ItemKind = Literal[
-    "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
-]
 
 _Time = Annotated[datetime, PlainSerializer(utc_text)]
 """A time: ISO 8601 in UTC."""
@@ -116,7 +112,7 @@ class ChangeWire(TypedDict):
     ordinal: int
     phase: int
     action: Annotated[str, Field(json_schema_extra={"enum": [*Action]})]
-    kind: Annotated[str, Field(json_schema_extra={"enum": [*get_args(ItemKind)]})]
+    kind: Annotated[str, Field(json_schema_extra={"enum": [*ITEM_KINDS]})]
     organizationId: str
     containerId: Annotated[str | None, Field(description="The folder, document or group of a user's entry.")]
     id: str
@@ -124,7 +120,7 @@ class ChangeWire(TypedDict):
     containerName: str | None
     operation: str
     reason: Annotated[str, Field(description="The record that caused the item.")]
-    status: Annotated[str, Field(json_schema_extra={"enum": [*get_args(ItemStatus)]})]
+    status: Annotated[str, Field(json_schema_extra={"enum": [*ITEM_STATUSES]})]
     message: Annotated[str | None, Field(description="The outcome.")]
     fields: NotRequired[Annotated[list[ChangedField], Field(description="What an update changes.")]]
     allFieldsKnown: NotRequired[Annotated[bool, Field(description="Whether `fields` is complete.")]]

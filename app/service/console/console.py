@@ -35,7 +35,8 @@ from app.service.console.transactions import page_reading
 from app.service.console.urls import PREFIX, address
 from app.service.refusals import Refusals
 from app.sync.ledger.failure_lists import count_parked
-from app.sync.ledger.ledger import ledger_in_use, noun_of
+from app.sync.ledger.items import noun_of
+from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.history import kind_of
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import Run

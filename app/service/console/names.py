@@ -10,7 +10,7 @@ from app.access.kinds import KINDS
 from app.access.records import Organization, User
 from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
-from app.sync.ledger.ledger import CONTAINERS, ITEM_KINDS, USER_KINDS
+from app.sync.ledger.items import CONTAINERS, ITEM_KINDS, USER_KINDS
 from app.sync.plan.access_impact import StoredAccessChange
 from app.sync.runs.run import Run
 

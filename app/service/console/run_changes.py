@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.service.admin.resync import ITEM_STATUSES
-from app.sync.ledger.ledger import ITEM_KINDS
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES
 from app.sync.runs.run import Run
 
 ACTIONS = ("add", "update", "delete")

@@ -12,7 +12,7 @@ from app.access.kinds import KINDS
 from app.directory.source import Verdict
 from app.foundation.text import counted
 from app.service.console.formatting import FOLDERS
-from app.sync.ledger.ledger import noun_of
+from app.sync.ledger.items import noun_of
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
 

@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 from app.foundation.database.statements import json_list, run
 from app.sync.apply.batch import DONE, BatchOutcome, ItemOutcome, OutcomeKind
 from app.sync.apply.requests import takes_all_members
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import ItemStatus, Kind
 from app.sync.ledger.settlement import Settlement
+from app.sync.plan.rules import Action
 from app.sync.plan.stored import Counts, PlanItem
 
 _MOVE_TO_CONTAINER = """
@@ -126,12 +127,12 @@ def _of_container(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed:
 
 
 _STATUS = {
-    OutcomeKind.FAILED: "failed",
-    OutcomeKind.UNKNOWN: "failed",
-    OutcomeKind.LOST: "failed",
-    OutcomeKind.UNSUPPORTED: "skipped",
-    OutcomeKind.LEFT_BEHIND: "skipped",
-    OutcomeKind.SKIPPED: "skipped",
+    OutcomeKind.FAILED: ItemStatus.FAILED,
+    OutcomeKind.UNKNOWN: ItemStatus.FAILED,
+    OutcomeKind.LOST: ItemStatus.FAILED,
+    OutcomeKind.UNSUPPORTED: ItemStatus.SKIPPED,
+    OutcomeKind.LEFT_BEHIND: ItemStatus.SKIPPED,
+    OutcomeKind.SKIPPED: ItemStatus.SKIPPED,
 }
 _BREAKS = frozenset({OutcomeKind.FAILED, OutcomeKind.UNKNOWN, OutcomeKind.SKIPPED})
 """After an add with one of these outcomes, the items that depend on it are not sent."""
@@ -162,12 +163,12 @@ class ApplyState:
         self.last_call_id += 1
         return self.last_call_id
 
-    def count(self, kind: str, action: str, status: str, number: int = 1) -> None:
+    def count(self, kind: str, action: str, status: ItemStatus, number: int = 1) -> None:
         numbers = self.counts.setdefault(kind, {}).setdefault(action, {"planned": 0})
-        numbers[status] = numbers.get(status, 0) + number
+        numbers[status.value] = numbers.get(status, 0) + number
         self.settled += number
 
-    def count_covered(self, connection: Connection, plan_id: str, ordinals: list[int], status: str) -> None:
+    def count_covered(self, connection: Connection, plan_id: str, ordinals: list[int], status: ItemStatus) -> None:
         """Counts the items that these deletes cover. Called before the deletes are settled."""
         if not ordinals:
             return
@@ -198,7 +199,7 @@ class AnswerProcessor:
         """Processes the answer to one batch."""
         state, settlement = self.state, self.settlement
         by_ordinal = {item.ordinal: item for item in outcome.batch.items}
-        deletes = outcome.batch.items[0].action == "delete"
+        deletes = outcome.batch.items[0].action == Action.DELETE
         if deletes:
             outcome = self._process_contents(outcome)
         done = [ordinal for ordinals in outcome.done.values() for ordinal in ordinals]
@@ -219,16 +220,16 @@ class AnswerProcessor:
             state.uncovered = True
         state.calls += outcome.calls
         state.broken |= any(
-            by_ordinal[ordinal].action == "add" for ordinal, own in outcome.not_done.items() if own.kind in _BREAKS
+            by_ordinal[ordinal].action == Action.ADD for ordinal, own in outcome.not_done.items() if own.kind in _BREAKS
         )
-        statuses = dict.fromkeys(done, "done")
+        statuses = dict.fromkeys(done, ItemStatus.DONE)
         statuses |= {ordinal: _STATUS[own.kind] for ordinal, own in outcome.not_done.items() if own.kind in _STATUS}
         for ordinal, status in statuses.items():
             state.count(by_ordinal[ordinal].kind, by_ordinal[ordinal].action, status)
         if deletes:
-            state.count_covered(self.connection, settlement.plan_id, done, "done")
-            others = [ordinal for ordinal, status in statuses.items() if status != "done"]
-            state.count_covered(self.connection, settlement.plan_id, others, "skipped")
+            state.count_covered(self.connection, settlement.plan_id, done, ItemStatus.DONE)
+            others = [ordinal for ordinal, status in statuses.items() if status != ItemStatus.DONE]
+            state.count_covered(self.connection, settlement.plan_id, others, ItemStatus.SKIPPED)
 
     def _process_contents(self, outcome: BatchOutcome) -> BatchOutcome:
         """Settles the covered items that have an outcome of their own, before the deletes that covered them.
@@ -243,7 +244,9 @@ class AnswerProcessor:
             else:
                 messages = self.settlement.unknown if own.kind is OutcomeKind.UNKNOWN else self.settlement.failed
                 messages[item.ordinal] = own.message
-            self.state.count(item.kind, "delete", "done" if own.kind is OutcomeKind.DONE else "failed")
+            self.state.count(
+                item.kind, Action.DELETE, ItemStatus.DONE if own.kind is OutcomeKind.DONE else ItemStatus.FAILED
+            )
         self._detach_contents_of_absent(outcome)
         if contents.unmentioned:
             self.settlement.unconfirmed.extend(contents.unmentioned)

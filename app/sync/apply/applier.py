@@ -28,6 +28,7 @@ from app.sync.apply.batch import Batch, BatchOutcome, in_calls
 from app.sync.apply.calls import Sender
 from app.sync.apply.gate import BROKEN, CANCELLED, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
+from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.journal import (
     JournalledCall,
     journal_calls,
@@ -37,7 +38,7 @@ from app.sync.ledger.journal import (
 )
 from app.sync.ledger.settlement import Settlement, is_still, settle, store_counts
 from app.sync.plan.dependencies import any_unsent_adds, find_dependents, find_unsafe_deletes
-from app.sync.plan.rules import Phase
+from app.sync.plan.rules import Action, Phase
 from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
 
 AHEAD = 3
@@ -268,10 +269,10 @@ class Applier:
             reasons = self._find_skipped(connection, state, batch)
             for item in batch.items:
                 if item.ordinal in reasons:
-                    state.count(item.kind, item.action, "skipped")
-                    state.broken |= item.action == "add"
-            if batch.items[0].action == "delete":
-                state.count_covered(connection, self.plan_id, list(reasons), "skipped")
+                    state.count(item.kind, item.action, ItemStatus.SKIPPED)
+                    state.broken |= item.action == Action.ADD
+            if batch.items[0].action == Action.DELETE:
+                state.count_covered(connection, self.plan_id, list(reasons), ItemStatus.SKIPPED)
             skipped.skipped |= reasons
             rest = tuple(item for item in batch.items if item.ordinal not in reasons)
             if rest:
@@ -296,7 +297,7 @@ class Applier:
 
     def _find_skipped(self, connection: Connection, state: ApplyState, batch: Batch) -> dict[int, str]:
         """The items of the batch that must not be sent, by ordinal, with the reasons."""
-        if batch.items[0].action == "delete":
+        if batch.items[0].action == Action.DELETE:
             return find_unsafe_deletes(connection, self.ledger_id, batch.items)
         return find_dependents(connection, self.ledger_id, batch.items) if state.broken else {}
 

@@ -19,7 +19,7 @@ from app.contract.organizations import GetOrganizationsRequest
 from app.contract.users import GetUsersRequest, User
 from app.sync.apply import observations
 from app.sync.apply.capabilities import Capabilities
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
 
 ElementT = TypeVar("ElementT")

@@ -41,6 +41,7 @@ from app.sync.apply.batch import (
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.requests import BackendWrites, NotExpressibleError, RequestForm, request_of, takes_all_members
+from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem
 
 Outcomes = dict[int, ItemOutcome]
@@ -134,7 +135,7 @@ class Calls:
         if results is None:
             return _same_outcome(items, OutcomeKind.DONE)
         sent = set() if takes_all_members(items[0]) else {item.item_id for item in items}
-        if items[0].action == "delete":
+        if items[0].action == Action.DELETE:
             outcome.contents |= {
                 name: judge_item(operation, result) for name, result in results.items() if name not in sent
             }

@@ -12,7 +12,7 @@ from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
-from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind, listed
+from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind, listed
 from app.sync.plan.desired import compute_desired, drop_desired
 from app.sync.plan.selection import Selection
 

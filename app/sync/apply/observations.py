@@ -8,7 +8,7 @@ from app.contract.documents import Document
 from app.contract.folders import ROOT_FOLDER_ID, Folder
 from app.contract.organizations import Organization
 from app.contract.users import User
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
 
 _IDS = frozenset({"id", "organizationId", "folderId", "documentId", "userId", "organizationUserGroupId", "groupId"})

@@ -15,7 +15,7 @@ from app.contract.base import Request
 from app.contract.errors import Status
 from app.contract.folders import ROOT_FOLDER_ID
 from app.contract.organizations import GetOrganizationsRequest
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import Kind
 from app.sync.plan.stored import PlanItem
 
 Items = Sequence[PlanItem]

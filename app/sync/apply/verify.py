@@ -23,7 +23,8 @@ from app.sync.apply.containers import Containers
 from app.sync.apply.gate import LOCK_LOST, Ending, Gate
 from app.sync.apply.observations import same_fields
 from app.sync.apply.progress import Progress
-from app.sync.ledger.ledger import USER_KINDS, Kind, increment_revision, mark_verified
+from app.sync.ledger.items import USER_KINDS, Kind
+from app.sync.ledger.ledger import increment_revision, mark_verified
 from app.sync.ledger.observed import (
     Compared,
     Observed,

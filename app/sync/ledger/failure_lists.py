@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import run
 from app.sync.ledger.failures import message_digest
-from app.sync.ledger.ledger import ITEM_KINDS, ItemKey
+from app.sync.ledger.items import ITEM_KINDS, ItemKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

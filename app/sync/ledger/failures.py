@@ -14,7 +14,7 @@ from random import Random
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.ledger import FINGERPRINT, ITEM_KINDS, ItemKey, selected_items
+from app.sync.ledger.items import FINGERPRINT, ITEM_KINDS, ItemKey, selected_items
 
 PARKED_AFTER = 10
 """An item that failed so often is parked: it is not retried until it changes or an operator retries it."""

@@ -1,4 +1,4 @@
-"""The ledger: the items that Usher has stored in one backend, as far as they are known, and their kinds and keys.
+"""The ledger: the items that Usher has stored in one backend, as far as they are known.
 
 A ledger belongs to a base URL and an API key. With another URL or key a new, empty ledger begins, so that nothing is
 deleted in one backend because of the ledger of another.
@@ -6,118 +6,20 @@ deleted in one backend because of the ledger of another.
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, bindparam, func, select, update
 
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import writing
-from app.foundation.database.statements import run, statement
+from app.foundation.database.statements import run
+from app.sync.ledger.items import ItemKey
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
-
-
-class Kind(StrEnum):
-    """A kind of item.
-
-    ========================  ==================  ==============
-    kind                      container_id        item_id
-    ========================  ==================  ==============
-    organization              (empty)             organization
-    folder, document, group   (empty)             its own id
-    organizationUser          (empty)             user
-    folderUser                folder              user
-    documentUser              document            user
-    groupMember               group               user
-    ========================  ==================  ==============
-    """
-
-    ORGANIZATION = "organization"
-    FOLDER = "folder"
-    DOCUMENT = "document"
-    GROUP = "group"
-    ORGANIZATION_USER = "organizationUser"
-    FOLDER_USER = "folderUser"
-    DOCUMENT_USER = "documentUser"
-    GROUP_MEMBER = "groupMember"
-
-
-ITEM_KINDS = tuple(kind.value for kind in Kind)
-
-
-def noun_of(kind: str, number: int = 2) -> str:
-    """The noun for a number of items or records of a kind, such as ``organization members``."""
-    noun = re.sub("(?=[A-Z])", " ", kind).lower().replace(" user", " member")
-    return noun if number == 1 else f"{noun}s"
-
-
-USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
-"""The kinds whose ``item_id`` is a user."""
-
-
-def record_kind(kind: str) -> str:
-    """The kind of the record that ``item_id`` identifies."""
-    return "user" if kind in USER_KINDS else kind
-
-
-CONTAINERS = {Kind.FOLDER_USER: Kind.FOLDER, Kind.DOCUMENT_USER: Kind.DOCUMENT, Kind.GROUP_MEMBER: Kind.GROUP}
-"""The kind of the item that ``container_id`` identifies."""
-
-
-def listed(kinds: Iterable[str]) -> str:
-    """Kinds as an SQL list, for ``IN``."""
-    return ", ".join(f"'{kind}'" for kind in kinds)
-
-
-class ItemKey(NamedTuple):
-    """The key of an item within a ledger."""
-
-    kind: str
-    organization_id: str
-    container_id: str
-    item_id: str
-
-
-_TABLE = """
-CREATE TEMPORARY TABLE selected_item (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id, container_id, item_id)
-) @keyed
-"""
-
-_FILL = "INSERT INTO selected_item VALUES (:kind, :organization_id, :container_id, :item_id)"
-
-_IS_SELECTED = """EXISTS (
-    SELECT 1 FROM selected_item s WHERE s.kind = {row}.kind AND s.organization_id = {row}.organization_id
-    AND s.container_id = {row}.container_id AND s.item_id = {row}.item_id)"""
-
-
-@contextmanager
-def selected_items(connection: Connection, keys: Sequence[ItemKey], row: str) -> Iterator[str]:
-    """The condition that ``row`` has one of the keys, valid within the block; without keys it is always true."""
-    if not keys:
-        yield "TRUE"
-        return
-    run(connection, _TABLE)
-    connection.execute(statement(connection, _FILL), [key._asdict() for key in dict.fromkeys(keys)])
-    yield _IS_SELECTED.replace("{row}", row)
-    run(connection, "DROP TABLE selected_item")
-
 
 _LEDGER = LedgerRow.__table__
 _ITEM = LedgerItemRow.__table__
-
-FINGERPRINT = (
-    "({row}.digest || '|' || {row}.access_type || '|' || {row}.access_role || '|' "
-    "|| CASE WHEN {row}.disabled THEN '1' ELSE '0' END || '|' || {row}.parent_id)"
-)
-"""The state that an operation would set, as an SQL expression. ``{row}`` is a table with the columns of an item.
-A failure delays later plans only while its fingerprint is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

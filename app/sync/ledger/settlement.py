@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.failures import any_failures, forget_failures, note_failures
+from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.ledger import increment_revision
 
 UNSUPPORTED = "not sent: the backend does not support this operation"
@@ -137,12 +138,12 @@ def settle(connection: Connection, settlement: Settlement, *, now_ms: int, rando
     unsupported = [ordinal for ordinals in settlement.unsupported.values() for ordinal in ordinals]
     failed = settlement.failed | settlement.unknown | settlement.lost
     # The plan first: whether an item is confirmed depends on the status of its other operations.
-    writer.mark(done, "done", "")
-    writer.mark(unsupported, "skipped", UNSUPPORTED)
-    writer.mark(settlement.deleted, "done", "", covered="done")
-    writer.mark(settlement.left_behind, "skipped", LEFT_BEHIND, covered="skipped")
-    writer.mark_each(failed, "failed")
-    writer.mark_each(settlement.skipped, "skipped")
+    writer.mark(done, ItemStatus.DONE, "")
+    writer.mark(unsupported, ItemStatus.SKIPPED, UNSUPPORTED)
+    writer.mark(settlement.deleted, ItemStatus.DONE, "", covered=ItemStatus.DONE)
+    writer.mark(settlement.left_behind, ItemStatus.SKIPPED, LEFT_BEHIND, covered=ItemStatus.SKIPPED)
+    writer.mark_each(failed, ItemStatus.FAILED)
+    writer.mark_each(settlement.skipped, ItemStatus.SKIPPED)
     for by_operation in (settlement.done, settlement.unsupported):
         for operation, ordinals in by_operation.items():
             writer.accept(operation, ordinals)
@@ -283,29 +284,31 @@ class _SettlementWriter:
             ordinals,
         )
 
-    def mark(self, ordinals: Sequence[int], status: str, message: str, *, covered: str = "") -> None:
+    def mark(
+        self, ordinals: Sequence[int], status: ItemStatus, message: str, *, covered: ItemStatus | None = None
+    ) -> None:
         """Sets the status of plan items, and with ``covered`` that of the items that they cover."""
-        values = {"status": status, "message": message}
+        values = {"status": status.value, "message": message}
         self._run(
             f"UPDATE plan_item AS p SET status = :status, message = :message WHERE {self._among}", ordinals, **values
         )
-        if covered:
+        if covered is not None:
             self._run(
                 """
                 UPDATE plan_item SET status = :status, message = :message
                 WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))
                 """,
                 ordinals,
-                **(values | {"status": covered}),
+                **(values | {"status": covered.value}),
             )
 
-    def mark_each(self, messages: Mapping[int, str], status: str) -> None:
+    def mark_each(self, messages: Mapping[int, str], status: ItemStatus) -> None:
         """Sets the status of items with a message each. The items that they cover are skipped."""
         shared: dict[str, list[int]] = defaultdict(list)
         for ordinal, message in messages.items():
             shared[message].append(ordinal)
         for message, ordinals in shared.items():
-            self.mark(ordinals, status, message, covered="skipped")
+            self.mark(ordinals, status, message, covered=ItemStatus.SKIPPED)
 
     def _keys(self) -> tuple[str, str]:
         """Queries for the keys of the items and of what they cover. A union of both would use no index."""

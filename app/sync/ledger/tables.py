@@ -1,7 +1,7 @@
 """The tables of the ledger and of the journal of calls.
 
 The columns of an item: ``kind``, ``organization_id``, ``container_id`` and ``item_id`` identify it
-(``app.sync.ledger.ledger``). ``digest`` (of its fields), ``parent_id`` (the folder above; empty at the top),
+(``app.sync.ledger.items``). ``digest`` (of its fields), ``parent_id`` (the folder above; empty at the top),
 ``access_type`` (empty: inherited), ``access_role`` and ``disabled`` describe it. Columns that do not apply to a kind
 are empty. Times are epoch milliseconds.
 """

@@ -11,7 +11,7 @@ are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks befor
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import CONTAINERS, FINGERPRINT, USER_KINDS, Kind
+from app.sync.ledger.items import CONTAINERS, FINGERPRINT, USER_KINDS, Kind
 from app.sync.plan.desired import containers
 from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.selection import Selection

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.ledger import Kind, listed
+from app.sync.ledger.items import Kind, listed
 from app.sync.plan.stored import PlanItem
 
 _BELOW_ORGANIZATIONS = tuple(kind for kind in Kind if kind is not Kind.ORGANIZATION)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import FINGERPRINT, ItemKey, selected_items
+from app.sync.ledger.items import FINGERPRINT, ItemKey, selected_items
 from app.sync.plan.deletes import find_deletes, follow_coverers, forget_discarded, restore_after_deletes, skip_discarded
 from app.sync.plan.limits import hold_deletes
 from app.sync.plan.rules import ASPECT_BITS, RULES

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import Kind, record_kind
+from app.sync.ledger.items import Kind, record_kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import noun_of
+from app.sync.ledger.items import noun_of
 from app.sync.plan.deletes import follow_coverers
 from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.settings import LimitSettings

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row
 from app.access.kinds import NAMED_KINDS
 from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.ledger import CONTAINERS, ItemKey, Kind, record_kind
+from app.sync.ledger.items import CONTAINERS, ItemKey, Kind, record_kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.fields import FieldChange, updated_fields
 from app.sync.plan.rules import Action

@@ -23,7 +23,8 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE_LOCK, is_sqlite
 from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
-from app.sync.ledger.ledger import ItemKey, Kind, read_ledger
+from app.sync.ledger.items import ItemKey, Kind
+from app.sync.ledger.ledger import read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute_desired
 from app.sync.plan.differences import fill_steps, write_items

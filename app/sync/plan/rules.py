@@ -9,7 +9,7 @@ applied in ascending order. The calls of a phase run concurrently, except those 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag, StrEnum
 
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import Kind
 
 
 class Action(StrEnum):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, prefer_indexes, run
-from app.sync.ledger.ledger import USER_KINDS, listed
+from app.sync.ledger.items import USER_KINDS, listed
 
 MAX_TOUCHED = 20_000
 """With more changes, users or containers than this, planning everything takes not much longer."""

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, bindparam, select
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import run
+from app.sync.ledger.items import ItemStatus
 from app.sync.plan.tables import PlanItemRow, PlanRow
 
 Counts = dict[str, dict[str, dict[str, int]]]
@@ -40,7 +41,7 @@ def run_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
     return {
         kind: {
             action: {"planned": sum(by_status.values())}
-            | {status: number for status, number in by_status.items() if status != "planned"}
+            | {status: number for status, number in by_status.items() if status != ItemStatus.PLANNED}
             for action, by_status in actions.items()
         }
         for kind, actions in counts.items()
@@ -155,7 +156,7 @@ class Plan:
     @property
     def has_changes(self) -> bool:
         """Whether applying it sends anything."""
-        return self.total("planned") > 0
+        return self.total(ItemStatus.PLANNED) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,7 @@ def read_items(
     connection: Connection,
     plan_id: str,
     *,
-    statuses: Collection[str] = ("planned",),
+    statuses: Collection[str] = (ItemStatus.PLANNED.value,),
     after_ordinal: int = 0,
     limit: int = 1000,
     covered: bool = False,

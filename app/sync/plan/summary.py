@@ -17,7 +17,7 @@ from operator import attrgetter
 from sqlalchemy import Connection, func, insert, select
 
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import USER_KINDS, listed
+from app.sync.ledger.items import USER_KINDS, listed
 from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.stored import Counts
 from app.sync.plan.tables import PlanImpactRow, PlanPartRow

@@ -68,7 +68,7 @@ class PlanItemRow(StoreTable, table=True):
     """Of updates of confirmed items: the former state as JSON with accessRole, accessType, disabled, parentId and, if
     the fields differ, ``fields`` (null: unknown). Otherwise empty."""
     status: str = "planned"
-    """planned, done, failed, held, discarded, waiting, parked, skipped or cancelled."""
+    """A value of ``app.sync.ledger.items.ItemStatus``."""
     message: str = ""
 
 

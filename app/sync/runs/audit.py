@@ -1,6 +1,7 @@
 """Audit rows of actions on runs, reads of the directory, and forgotten sources."""
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -13,7 +14,26 @@ if TYPE_CHECKING:
     from app.access.refresh.refresh import ChangeHook
     from app.access.revisions import ModelChange
     from app.sync.runs.lifecycle import AuditHook
-    from app.sync.runs.run import Run
+    from app.sync.runs.run import Run, RunRequest
+
+
+class RunAction(StrEnum):
+    """An action on a run, as the audit log names it."""
+
+    SYNC = "sync asked for"
+    PREVIEW = "preview asked for"
+    RETRY = "retry asked for"
+    APPLY = "plan applied"
+    APPROVE = "approved"
+    DISCARD = "discarded"
+    CANCEL = "cancelled"
+
+
+def requested_action(request: "RunRequest") -> RunAction:
+    """The action of a request that is not for a retry alone."""
+    if request.dry_run:
+        return RunAction.PREVIEW
+    return RunAction.SYNC if request.plan_id is None else RunAction.APPLY
 
 
 def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "AuditHook":
@@ -55,6 +75,6 @@ def audited_forgetting(
 
 def counts_in_words(records: Mapping[str, int]) -> str:
     """Numbers of records by kind, as text."""
-    from app.sync.ledger.ledger import noun_of  # noqa: PLC0415 - see above
+    from app.sync.ledger.items import noun_of  # noqa: PLC0415 - see above
 
     return ", ".join(f"{count:,} {noun_of(kind, count)}" for kind, count in records.items() if count) or "no records"

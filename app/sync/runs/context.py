@@ -17,7 +17,8 @@ from app.foundation.database.engine import reading
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.ledger import USER_KINDS, Ledger, listed, read_ledger
+from app.sync.ledger.items import USER_KINDS, ItemStatus, listed
+from app.sync.ledger.ledger import Ledger, read_ledger
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
@@ -133,7 +134,7 @@ def final_status(
     values["report"] = context.report
     if ending is not None:
         return (RunStatus.CANCELLED if ending.cancelled else RunStatus.FAILED), values
-    if not context.run.dry_run and total(counts, "held"):
+    if not context.run.dry_run and total(counts, ItemStatus.HELD):
         return RunStatus.HELD, values | {"held_at": now, "held_until": now + HELD_FOR}
     if unsettled and not context.run.dry_run:
         return RunStatus.PARTIAL, values

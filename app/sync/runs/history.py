@@ -10,8 +10,9 @@ from sqlalchemy import ColumnElement, Connection, and_, select
 
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
+from app.sync.ledger.items import ItemStatus
 from app.sync.runs.queue import CHANGES, CONTINUATION
-from app.sync.runs.run import RUN, Run, run_from
+from app.sync.runs.run import RUN, Run, RunStatus, run_from
 
 RUN_KINDS = ("sync", "preview", "verify", "changes", "retry")
 """A sync, a dry run, a sync that reads the backend first, a sync of the changes between two syncs, and a retry of
@@ -125,7 +126,7 @@ class Recap:
         """Kind → action → the number of items that were changed."""
         changed: dict[str, dict[str, int]] = {}
         for (kind, action, status), number in self.items.items():
-            if status == "done":
+            if status == ItemStatus.DONE:
                 changed.setdefault(kind, {})[action] = number
         return changed
 
@@ -141,9 +142,9 @@ def recap(connection: Connection, since: datetime) -> Recap:
             numbers["previews"] += runs
             continue
         numbers["runs"] += runs
-        numbers["failed"] += runs if status == "failed" else 0
+        numbers["failed"] += runs if status == RunStatus.FAILED else 0
         found = Counter({key: number * runs for key, number in _items(json.loads(encoded))})
-        numbers["busy"] += runs if any(outcome == "done" for _, _, outcome in found) else 0
+        numbers["busy"] += runs if any(outcome == ItemStatus.DONE for _, _, outcome in found) else 0
         items += found
     return Recap(
         runs=numbers["runs"],

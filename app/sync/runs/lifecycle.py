@@ -19,6 +19,7 @@ from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import is_outage
+from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.tables import CallRow
 from app.sync.plan.access_impact import AccessCount, StoredAccessChange, access_counts, list_access
 from app.sync.plan.deletes import discard_held
@@ -399,16 +400,17 @@ def _lock_held(connection: Connection, run_id: str, decision: str) -> Run:
 
 
 def _discard(connection: Connection, run: Run, at: datetime, by: str | None, reason: str | None) -> Run:
+    discarded = ItemStatus.DISCARDED.value
     counts = {
         kind: {
-            action: {("discarded" if outcome == "held" else outcome): number for outcome, number in numbers.items()}
+            action: {(discarded if status == ItemStatus.HELD else status): number for status, number in numbers.items()}
             for action, numbers in actions.items()
         }
         for kind, actions in run.counts.items()
     }
     decision = _decision("discarded", at, by, reason)
-    discarded = move(connection, run, RunStatus.CANCELLED, at, counts=counts, **decision)
+    ended = move(connection, run, RunStatus.CANCELLED, at, counts=counts, **decision)
     if run.plan_id is not None and run.ledger_id is not None:
-        message = f"left alone: {discarded.decided}"
+        message = f"left alone: {ended.decided}"
         discard_held(connection, ledger_id=run.ledger_id, run_id=run.run_id, plan_id=run.plan_id, message=message)
-    return discarded
+    return ended

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
-from app.sync.ledger.ledger import ItemKey
+from app.sync.ledger.items import ItemKey, ItemStatus
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import total
 from app.sync.runs.tables import RunRow
@@ -220,7 +220,7 @@ class Run:
         numbers: dict[str, int] = {}
         for actions in self.counts.values():
             for action, outcomes in actions.items():
-                settled = sum(number for outcome, number in outcomes.items() if outcome != "planned")
+                settled = sum(number for outcome, number in outcomes.items() if outcome != ItemStatus.PLANNED)
                 numbers[action] = numbers.get(action, 0) + outcomes.get("planned", 0) - settled
         return {action: number for action, number in numbers.items() if number}
 

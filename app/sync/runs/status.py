@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
+from app.sync.ledger.items import ItemStatus
 from app.sync.plan.stored import total
-from app.sync.runs.run import Run, row_of, run_from
+from app.sync.runs.run import Run, RunStatus, row_of, run_from
 
 IS_FULL_RUN = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
 """The condition on ``run`` that it is a full run: not narrowed, and not a dry run."""
@@ -91,7 +92,7 @@ class HeldRun:
     @property
     def deletes(self) -> int:
         """The number of held deletes."""
-        return total(self.counts, "held")
+        return total(self.counts, ItemStatus.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,13 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
     failure: FailedRun | None = None
     parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
     for row in run(connection, _LAST, parameters):
-        if row.status not in {"failed", "partial"}:
+        if row.status not in {RunStatus.FAILED, RunStatus.PARTIAL}:
             break
         failed = 0
-        if row.status == "partial":
+        if row.status == RunStatus.PARTIAL:
             counts = json.loads(row.counts)
-            failed = total(counts, "failed")
-            if total(counts, "done"):
+            failed = total(counts, ItemStatus.FAILED)
+            if total(counts, ItemStatus.DONE):
                 break
             if not failed:
                 continue

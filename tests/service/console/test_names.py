@@ -10,7 +10,8 @@ from app.service.console.names import mentions_of, read_names
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
-from app.sync.ledger.ledger import ItemKey, open_ledger
+from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from tests.service.console.conftest import Office
 

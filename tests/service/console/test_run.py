@@ -13,7 +13,8 @@ from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
-from app.sync.ledger.ledger import ItemKey, open_ledger
+from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.summary import PlanPart
 from app.sync.plan.tables import PlanItemRow

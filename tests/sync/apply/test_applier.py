@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response
 from app.foundation.database.engine import writing
 from app.sync.apply.applier import _phase_name
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
-from app.sync.ledger.ledger import ItemKey
+from app.sync.ledger.items import ItemKey
 from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow
 from app.sync.plan.rules import Phase
 from app.sync.plan.tables import PlanItemRow

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from werkzeug.wrappers import Response
 
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.items import Kind
 from app.sync.ledger.settlement import store_counts
 
 # The statements of plan, ledger and apply run on both databases in the tests beside it.

@@ -8,13 +8,7 @@ from sqlalchemy import Engine, insert, select
 
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
-from app.sync.ledger.ledger import (
-    increment_revision,
-    items_by_kind,
-    mark_verified,
-    open_ledger,
-    read_ledger,
-)
+from app.sync.ledger.ledger import increment_revision, items_by_kind, mark_verified, open_ledger, read_ledger
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 from tests.tables import make_tables
 

@@ -37,8 +37,9 @@ from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failure_lists import failures_of
+from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
-from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, Kind, item_state, ledger_in_use
+from app.sync.ledger.ledger import item_state, ledger_in_use
 from app.sync.plan.fields import NOT_KNOWN, FieldChange, all_fields
 from app.sync.plan.listing import item_history, read_change
 from app.sync.plan.stored import PlanItem

@@ -26,7 +26,9 @@ from app.sync.ledger.failure_lists import (
     failure_groups,
     failures_page,
 )
-from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, ledger_in_use, noun_of
+from app.sync.ledger.items import ITEM_KINDS, ItemKey, noun_of
+from app.sync.ledger.ledger import ledger_in_use
+from app.sync.runs.audit import RunAction
 from app.sync.runs.run import RunRequest
 
 MAX_RETRIED = 1_000

@@ -22,7 +22,7 @@ from app.service.console.run_reads import losses_behind, unread_sources
 from app.service.console.runs import held_now, read_run, shown_status
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
-from app.sync.ledger.ledger import ITEM_KINDS, noun_of
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
 from app.sync.plan.access_impact import StoredAccessChange, affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count

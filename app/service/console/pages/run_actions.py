@@ -8,6 +8,7 @@ from app.service.console.runs import enqueue, find_run, show_conflict
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to
 from app.service.console.views import VIEWS
+from app.sync.runs.audit import RunAction, requested_action
 from app.sync.runs.run import RunConflictError, RunRequest, RunStatus
 
 
@@ -33,7 +34,7 @@ def apply(console: Console) -> Response:
         asked_by=operator.asked_by,
         asked_reason=f"the plan of {run.run_id}",
     )
-    return enqueue(console, application, "plan applied")
+    return enqueue(console, application, requested_action(application))
 
 
 @VIEWS.post("cancel", Role.APPROVER)
@@ -44,7 +45,7 @@ def cancel(console: Console) -> Response:
         return go_to(address("discard", run=run.run_id))
     try:
         console.parts.runs.cancel(
-            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, "cancelled")
+            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, RunAction.CANCEL)
         )
     except RunConflictError as error:
         return show_conflict(console, run, str(error), current="runs")

@@ -19,7 +19,8 @@ from app.service.console.runs import RUN_ID, held_now, shown_status
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import FailureCount, count_failures
-from app.sync.ledger.ledger import ITEM_KINDS, ledger_in_use
+from app.sync.ledger.items import ITEM_KINDS
+from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.history import AUTOMATIC, RUN_KINDS, Recap, askers, recap, recent_runs
 from app.sync.runs.run import RUNNING, Run, RunStatus
 from app.sync.runs.status import HeldRun, held_runs

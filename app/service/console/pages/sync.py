@@ -24,6 +24,7 @@ from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.selection import Selection
+from app.sync.runs.audit import requested_action
 from app.sync.runs.context import unknown_ids
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunRequest, RunStatus
@@ -162,7 +163,7 @@ def _enqueue(console: Console, form: _Form) -> Response:
         asked_by=console.operator.asked_by,
         asked_reason=values["reason"].strip() or None,
     )
-    return enqueue(console, run_request, "preview asked for" if values["preview"] else "sync asked for")
+    return enqueue(console, run_request, requested_action(run_request))
 
 
 class Forecast(NamedTuple):
