@@ -36,8 +36,7 @@ def show_unfinished(parts: Application, run: Run) -> None:
 
 def show_report(run: Run, *, without: str = "") -> None:
     """Prints the report, ``without`` a topic that is printed elsewhere."""
-    hidden = {*_SHOWN_ELSEWHERE, without}
-    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in hidden}):
+    for line in report_lines(run.report, without={*_SHOWN_ELSEWHERE, without}):
         print_note(line)
 
 

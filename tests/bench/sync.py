@@ -31,7 +31,7 @@ from app.foundation.database import statements
 from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings, load_settings
 from app.sync.plan.desired import compute_desired, drop_desired
-from app.sync.plan.planner import make_plan
+from app.sync.plan.planner import PlanRequest, make_plan
 from app.sync.plan.selection import EVERYTHING
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
@@ -153,7 +153,8 @@ def _plan_changes(engine: Engine, place: Path, config: str) -> tuple[float, floa
 
     def plan(since: Sequence[str] = ()) -> tuple[Plan, float]:
         start = time.perf_counter()
-        made = make_plan(engine, ledger_id=ledger_id, now=utc_now(), limits=LimitSettings(), since=since, preview=True)
+        request = PlanRequest(ledger_id=ledger_id, now=utc_now(), limits=LimitSettings(), since=since, is_preview=True)
+        made = make_plan(engine, request)
         return made, time.perf_counter() - start
 
     base, _ = plan()

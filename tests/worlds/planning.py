@@ -28,15 +28,17 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.apply.applier import Applier
-from app.sync.apply.calls import Calls, Sender
+from app.sync.apply.calls import CallSender
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.requests import BackendWrites
+from app.sync.apply.sender import BatchSender
+from app.sync.ledger.items import ITEM_STATUSES
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.settlement import cancel_unsent
 from app.sync.ledger.tables import LedgerItemRow
-from app.sync.plan.planner import make_plan
-from app.sync.plan.selection import EVERYTHING, Selection
+from app.sync.plan.planner import PlanRequest, make_plan
+from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, PlanItem, read_items
 from app.sync.runs.tables import RunRow
@@ -225,23 +227,23 @@ class PlanningWorld:
         retry: Sequence[str] | None = None,
     ) -> Plan:
         """A plan; without ``limits`` there are none. ``retry``: the kinds whose failed items are retried, or all."""
-        return make_plan(
-            self.engine,
+        request = PlanRequest(
             ledger_id=self.ledger_id,
             now=now,
-            limits=limits or LimitSettings(),
+            limits=limits,
             grace=timedelta(seconds=grace),
             selection=selection,
-            allow_deletes=limits is None,
             approving=approving,
-            retry=retry,
+            retry=None if retry is None else Retry(tuple(retry)),
         )
+        return make_plan(self.engine, request)
 
     def items(self, plan: Plan, *statuses: str, covered: bool = True) -> list[PlanItem]:
         """The plan's items with one of these statuses (any, without), in order."""
-        every = ("planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled")
         with reading(self.engine) as connection:
-            return read_items(connection, plan.plan_id, statuses=statuses or every, limit=100_000, covered=covered)
+            return read_items(
+                connection, plan.plan_id, statuses=statuses or ITEM_STATUSES, limit=100_000, covered=covered
+            )
 
     def sent(self, plan: Plan) -> list[tuple[str, str, str, str]]:
         """Operation, scope, container and item of all sent items, in order."""
@@ -275,14 +277,14 @@ class PlanningWorld:
                 run_id=run_id,
                 plan_id=plan.plan_id,
                 ledger_id=self.ledger_id,
-                sender=Sender(Calls(port, Capabilities("auto"), gate), SETTINGS.batch_size),
+                sender=BatchSender(CallSender(port, Capabilities("auto"), gate), SETTINGS.batch_size),
                 gate=gate,
                 threads=1,
                 batch_size=SETTINGS.batch_size,
                 progress=QuietProgress(),
                 random=Random(1),
-                before={},
-                calls=0,
+                counts_before={},
+                calls_before=0,
                 clock=self.time,
                 sleep=self.time.sleep,
             ).apply()

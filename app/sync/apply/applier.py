@@ -25,9 +25,9 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
 from app.sync.apply.answers import AnswerProcessor, ApplyState
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
-from app.sync.apply.calls import Sender
 from app.sync.apply.gate import BROKEN, CANCELLED, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
+from app.sync.apply.sender import BatchSender
 from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.journal import (
     JournalledCall,
@@ -106,7 +106,7 @@ class Applier:
     run_id: str
     plan_id: str
     ledger_id: int
-    sender: Sender
+    sender: BatchSender
     gate: Gate
     threads: int
     batch_size: int
@@ -114,9 +114,9 @@ class Applier:
     clock: Clock
     sleep: Sleep
     random: Random
-    before: Counts
+    counts_before: Counts
     """The counts of the run's earlier plan."""
-    calls: int
+    calls_before: int
     """The number of its calls."""
     _state: ApplyState = field(init=False)
     _answers: SimpleQueue[tuple[int, BatchOutcome]] = field(default_factory=SimpleQueue, init=False)
@@ -126,8 +126,8 @@ class Applier:
         """Sends what is planned until nothing is left or the gate closes, which then has the reason."""
         with reading(self.engine) as connection:
             self._state = ApplyState(
-                counts=add_counts(self.before, read_run_counts(connection, self.plan_id)),
-                calls=self.calls,
+                counts=add_counts(self.counts_before, read_run_counts(connection, self.plan_id)),
+                calls=self.calls_before,
                 last_call_id=last_call_id(connection),
                 broken=any_unsent_adds(connection, self.plan_id),
             )

@@ -1,10 +1,10 @@
-"""Batches of plan items, which one call carries, and the outcomes of their items, judged from the backend's answers.
+"""Batches, which are the plan items of one call, and the outcomes of their items.
 
 The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.calls`` judges answers to whole calls.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -15,6 +15,7 @@ from app.contract import operations as contract
 from app.contract.operation import Verb
 from app.sync.apply.requests import batch_limit
 from app.sync.ledger.journal import Exchange
+from app.sync.plan.rules import RULES, CallScope
 from app.sync.plan.stored import PlanItem
 
 
@@ -87,16 +88,15 @@ class BatchOutcome:
 
     batch: Batch
     done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that succeeded."""
+    """The operation that succeeded → items."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that the backend lacks: the item's own, or one that follows it or replaces it."""
+    """The operation that the backend lacks → items. It is the item's own, or one that follows it or replaces it."""
     not_done: dict[int, ItemOutcome] = field(default_factory=dict)
-    """By ordinal."""
     added_again: list[int] = field(default_factory=list)
     contents: dict[str, ItemOutcome] = field(default_factory=dict)
-    """Of deletes: the outcomes of covered items, by id."""
+    """The id of an item that a delete covers → its outcome."""
     absent: set[int] = field(default_factory=set)
-    """Of folder deletes: folders that did not exist. The answer does not mention their contents."""
+    """Folders to delete that did not exist. The answer does not mention their contents."""
     calls: int = 0
     exchange: Exchange | None = None
     error: BaseException | None = None
@@ -125,20 +125,21 @@ def in_calls_by_scope(operation: str, items: Sequence[PlanItem], batch_size: int
     """Groups items by scope and splits them into calls."""
     scopes: dict[object, list[PlanItem]] = defaultdict(list)
     for item in items:
-        scopes[_call_scope(operation, item)].append(item)
+        scopes[tuple(getattr(item, name) for name in _SCOPES[item.kind, operation])].append(item)
     size = batch_limit(operation, batch_size)
     for together in scopes.values():
         for start in range(0, len(together), size):
             yield together[start : start + size]
 
 
-def _call_scope(operation: str, item: PlanItem) -> object:
-    if operation == "disable_organizations":
-        return item.disabled
-    if operation in {"add_documents", "move_documents"}:
-        return item.organization_id, item.parent_id
-    if operation in {"update_folder_access", "update_document_access"}:
-        return item.organization_id, item.access_type
-    if operation in {"add_users", "update_users"}:
-        return item.organization_id, item.kind, item.container_id
-    return None if operation.endswith("_organizations") else item.organization_id
+_SCOPE_ATTRIBUTES: Mapping[CallScope, tuple[str, ...]] = {
+    CallScope.NONE: (),
+    CallScope.DISABLED: ("disabled",),
+    CallScope.ORGANIZATION: ("organization_id",),
+    CallScope.CONTAINER: ("organization_id", "kind", "container_id"),
+    CallScope.PARENT: ("organization_id", "parent_id"),
+    CallScope.ACCESS: ("organization_id", "access_type"),
+    CallScope.ITEM: ("organization_id", "item_id"),
+}
+"""The attributes of an item that all items of a call share, as in ``plan_item.scope``."""
+_SCOPES = {(rule.kind.value, rule.operation): _SCOPE_ATTRIBUTES[rule.scope] for rule in RULES}

@@ -1,13 +1,10 @@
-"""Sends the batches of a plan to the backend, and judges the answers to whole calls.
+"""Sends one call to the backend, and judges the answer.
 
-A batch is one call. More calls follow if an add finds an existing item (an update), if an update does not find its item
-(an add), or if the call is refused. If it is refused because of one of its items, smaller calls follow until that item
-is alone. If the backend lacks the path with roles and access types, the call is sent without them.
-
-Senders run in several threads and write nothing to the database.
+If a call is refused because of one of its items, smaller calls follow until that item is alone. If the backend lacks
+the path with roles and access types, the call is sent without them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -23,21 +20,12 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
-from app.client.records import recorded_calls
 from app.client.response import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
 from app.contract.errors import Status
 from app.contract.operation import Tier, Verb
 from app.contract.validation import first_error
-from app.sync.apply.batch import (
-    Batch,
-    BatchOutcome,
-    ItemOutcome,
-    OutcomeKind,
-    exchange_of,
-    in_calls_by_scope,
-    judge_item,
-)
+from app.sync.apply.batch import BatchOutcome, ItemOutcome, OutcomeKind, judge_item
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.requests import BackendWrites, NotExpressibleError, RequestForm, request_of, takes_all_members
@@ -45,12 +33,12 @@ from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem
 
 Outcomes = dict[int, ItemOutcome]
-"""By ordinal."""
+"""The ordinal of an item → its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """Sends calls. One per run, shared by its threads."""
+class CallSender:
+    """Sends calls. A run has one, which its threads share. It writes nothing to the database."""
 
     backend: BackendWrites
     capabilities: Capabilities
@@ -283,136 +271,3 @@ def skipped_with_parent(item: PlanItem) -> ItemOutcome:
 def _is_not_found(error: ClientError) -> bool:
     refused = isinstance(error, BackendRefused) and error.status is Status.NOT_FOUND
     return refused or isinstance(error, OperationMissing)
-
-
-_FOLLOW_UPS: Mapping[str, tuple[str, ...]] = {
-    "add_organizations": ("disable_organizations",),
-    "add_folder": ("update_folder_access",),
-    "add_documents": ("move_documents", "update_document_access"),
-}
-"""Operations that set what the update of an existing item does not: its parent, access type or state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Sends batches. One per run, shared by its threads.
-
-    Its methods pass on ``outcomes`` and ``outcome``. An item is in ``outcomes`` as long as only the operation of the
-    batch was sent for it. The result of another operation is in ``outcome`` alone.
-    """
-
-    calls: Calls
-    batch_size: int
-
-    def send(self, batch: Batch) -> BatchOutcome:
-        """Sends the batch. Errors are in the returned outcome."""
-        outcome = BatchOutcome(batch)
-        with recorded_calls() as calls:
-            try:
-                outcomes = self.calls.send(batch.operation, batch.items, outcome)
-                self._note_unsupported(batch.operation, outcomes, outcome)
-                self._send_counterparts(batch, outcomes, outcome)
-                for ordinal, item_outcome in outcomes.items():
-                    if item_outcome.kind is not OutcomeKind.DONE:
-                        outcome.not_done.setdefault(ordinal, item_outcome)
-                    elif ordinal not in outcome.not_done:
-                        outcome.done[batch.operation].append(ordinal)
-                _skip_children_of_failed(outcome)
-            except Exception as error:  # noqa: BLE001 - the applier raises it in its own thread
-                outcome.error = error
-        outcome.exchange = exchange_of(calls)
-        return outcome
-
-    def _send_counterparts(self, batch: Batch, outcomes: Outcomes, outcome: BatchOutcome) -> None:
-        """Updates the items that exist already, and adds those that are missing.
-
-        Moves their entries from ``outcomes`` to ``outcome``. Without a counterpart, missing items become ``LOST``.
-        """
-        existing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.EXISTS]
-        missing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.MISSING]
-        counterpart = contract.by_name(batch.operation).counterpart
-        if existing and counterpart is not None:
-            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in existing}
-            updated = set(self._send_replacement(counterpart, existing, refusals, outcome))
-            self._send_follow_ups(batch.operation, [item for item in existing if item.ordinal in updated], outcome)
-        if missing and counterpart is not None:
-            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in missing}
-            outcome.added_again.extend(self._send_replacement(counterpart, missing, refusals, outcome))
-            # The backend does not have the items that could not be added, so the ledger must not confirm them.
-            outcome.not_done |= unconfirmed(
-                {item.ordinal: outcome.not_done[item.ordinal] for item in missing if item.ordinal in outcome.not_done}
-            )
-        elif missing:
-            lost = ItemOutcome(OutcomeKind.LOST, "the backend no longer has it; the next run adds it again")
-            outcomes |= dict.fromkeys([item.ordinal for item in missing], lost)
-
-    def _send_follow_ups(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
-        """Sets parent, access type and state of existing items that the ledger does not contain."""
-        for follow_up in _FOLLOW_UPS.get(operation, ()):
-            candidates = [_follow_up_item(follow_up, item) for item in existing if item.in_force]
-            items = [item for item in candidates if item is not None]
-            for ordinal, item_outcome in self._send_by_scope(follow_up, items, outcome):
-                # The backend cannot do it: `_note_unsupported` has recorded what is still to be sent.
-                if item_outcome.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
-                    outcome.done[follow_up].append(ordinal)
-                else:
-                    message = item_outcome.message or f"the run ended before {follow_up} was sent for it"
-                    outcome.not_done[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
-
-    def _send_replacement(
-        self, operation: str, items: Sequence[PlanItem], refusals: Mapping[int, ItemOutcome], outcome: BatchOutcome
-    ) -> list[int]:
-        """Sends another operation for refused items, and returns the ordinals of those for which it succeeded."""
-        done: list[int] = []
-        for ordinal, item_outcome in self._send_by_scope(operation, items, outcome):
-            if item_outcome.kind is OutcomeKind.DONE:
-                done.append(ordinal)
-                continue
-            refusal, failed = refusals[ordinal], {ordinal: item_outcome}
-            if item_outcome.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
-                # Something that the item needs is missing, not the item itself. The first refusal names it.
-                failed = {ordinal: ItemOutcome(OutcomeKind.FAILED, refusal.message)}
-            outcome.not_done |= unconfirmed(failed) if refusal.unconfirmed else failed
-        outcome.done[operation].extend(done)
-        return done
-
-    def _send_by_scope(
-        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome
-    ) -> Iterator[tuple[int, ItemOutcome]]:
-        """Sends items that need not share a scope."""
-        for call_items in in_calls_by_scope(operation, items, self.batch_size):
-            outcomes = self.calls.send(operation, call_items, outcome)
-            self._note_unsupported(operation, outcomes, outcome)
-            yield from outcomes.items()
-
-    def _note_unsupported(self, operation: str, outcomes: Mapping[int, ItemOutcome], outcome: BatchOutcome) -> None:
-        """Records the items whose operation the backend does not support. A later run sends them once it does."""
-        if self.calls.capabilities.is_unsupported(operation):
-            unsupported = {OutcomeKind.UNSUPPORTED, OutcomeKind.LEFT_BEHIND}
-            outcome.unsupported[operation].extend(
-                ordinal for ordinal, item_outcome in outcomes.items() if item_outcome.kind in unsupported
-            )
-
-
-def _follow_up_item(operation: str, item: PlanItem) -> PlanItem | None:
-    """The item as the operation sends it; None if the plan has a separate item for that."""
-    if operation == "disable_organizations":
-        return None if item.disabled else item
-    if operation == "update_document_access":
-        # It may have an own access type, which no operation removes: it gets the one that it would inherit.
-        return None if item.access_type else replace(item, access_type=item.in_force)
-    return item
-
-
-def _skip_children_of_failed(outcome: BatchOutcome) -> None:
-    """Marks folders as skipped that failed because their parent failed in the same call."""
-    if outcome.batch.operation != "add_folder":
-        return
-    broken: set[str] = set()
-    for item in outcome.batch.items:
-        item_outcome = outcome.not_done.get(item.ordinal)
-        if item_outcome is None or item_outcome.kind not in {OutcomeKind.FAILED, OutcomeKind.SKIPPED}:
-            continue
-        if item.parent_id in broken:
-            outcome.not_done[item.ordinal] = skipped_with_parent(item)
-        broken.add(item.item_id)

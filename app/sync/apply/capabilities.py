@@ -31,7 +31,7 @@ from app.sync.plan.rules import RULES
 
 
 class Capabilities:
-    """What one run has discovered. Threads may share it."""
+    """The operations that a run has found the backend to have or to lack. Threads may share it."""
 
     def __init__(self, mode: Literal["auto", "core", "extended"]) -> None:
         self.mode = mode
@@ -71,17 +71,17 @@ class Capabilities:
         with self._lock:
             self._unsupported_items[operation] += number
 
-    def report(self) -> dict[str, object]:
-        """A part of the run's report; empty if everything was supported."""
-        report: dict[str, object] = {}
-        with self._lock:
-            if self._unsupported:
-                report["unsupportedOperations"] = sorted(self._unsupported)
-            if self._roles_unsupported or self.mode == "core":
-                report["rolesAndAccessTypesUnsupported"] = True
-            if self._unsupported_items:
-                report["unsupported"] = dict(sorted(self._unsupported_items.items()))
-        return report
+    def unsupported_operations(self) -> list[str]:
+        """The operations that the backend was found not to have."""
+        return sorted(self._unsupported)
+
+    def any_roles_unsupported(self) -> bool:
+        """Whether some items are sent without roles and access types."""
+        return self.mode == "core" or bool(self._roles_unsupported)
+
+    def unsupported_items(self) -> dict[str, int]:
+        """Operation → the number of items that cannot be sent without it."""
+        return dict(sorted(self._unsupported_items.items()))
 
 
 _UNSUPPORTED = "unsupported: "

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -82,7 +83,7 @@ class VerifyReport:
             "foreign": sum(self.foreign.values()),
         }
 
-    def to_wire(self) -> dict[str, object]:
+    def to_wire(self) -> dict[str, Any]:
         """The entry of a run's report."""
         return {**self.numbers(), "foreign": self.foreign, "foreignNamed": self.foreign_named, "notRead": self.not_read}
 

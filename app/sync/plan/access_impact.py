@@ -135,7 +135,7 @@ class ImpactOfDryRun:
             self.rows.clear()
             self.not_compared = "too many users and resources are affected in different ways"
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> dict[str, Any]:
         """The entry of the run's report: the numbers of pairs in total, and by organization and kind."""
         if self.not_compared:
             return {"notCompared": self.not_compared}

@@ -9,9 +9,8 @@ that sees one revision of the access model and of the ledger. Memory does not gr
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import TypeVar
@@ -22,14 +21,14 @@ from sqlalchemy.exc import DBAPIError
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE_LOCK, is_sqlite
 from app.foundation.database.errors import is_write_conflict
-from app.foundation.database.statements import run, statement
-from app.sync.ledger.items import ItemKey, Kind
+from app.foundation.database.statements import json_list, run, statement
+from app.sync.ledger.items import ITEM_KINDS
 from app.sync.ledger.ledger import read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute_desired
 from app.sync.plan.differences import fill_steps, write_items
 from app.sync.plan.scope import SCOPE_TABLES, find_scope
-from app.sync.plan.selection import EVERYTHING, Selection
+from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Counts, Plan, load_plan
 from app.sync.plan.summary import ALIKE, Parts, store_impact
@@ -57,98 +56,70 @@ FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 _TEMPORARY = ("desired", "container", "step", "rule", "ordered_step", "tally", "covered_pair", *SCOPE_TABLES)
 
 
-def make_plan(
-    engine: Engine,
-    *,
-    ledger_id: int,
-    now: datetime,
-    limits: LimitSettings,
-    grace: timedelta = timedelta(0),
-    selection: Selection = EVERYTHING,
-    allow_deletes: bool = False,
-    approving: str | None = None,
-    random: Random | None = None,
-    preview: bool = False,
-    retry: Sequence[str] | None = None,
-    retried: Sequence[ItemKey] = (),
-    since: Sequence[str] = (),
-) -> Plan:
-    """Plans the changes of this backend for the state of the directory at ``now``, and stores the plan.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What to plan."""
 
-    ``allow_deletes``: lifts the limits, for discarded deletes too. ``approving``: the id of a plan. The new plan has
-    the deletes that were held in it and are still due, without limits, and what they make necessary. ``preview``:
-    begins no grace period and forgets no discards. ``retry``: the kinds of which failed items are retried; empty: all
-    kinds. ``retried``: only these failed items. ``since``: the ids of a plan of everything and of all later ones, if
-    nothing else has changed the ledger since: only what has changed is read, with the same result. Not for users.
+    ledger_id: int
+    now: datetime
+    """The time for which expiry and grace periods are decided."""
+    limits: LimitSettings | None
+    """None: no deletes are held, and discarded ones are due."""
+    grace: timedelta = timedelta(0)
+    selection: Selection = EVERYTHING
+    approving: str | None = None
+    """The id of a plan. The new plan has the deletes that were held in it and are still due, without limits, and what
+    they make necessary."""
+    is_preview: bool = False
+    """Whether it begins no grace period and forgets no discards."""
+    retry: Retry | None = None
+    """The failed items that are planned before their next try."""
+    since: Sequence[str] = ()
+    """The ids of a plan of everything and of all later ones, if nothing else has changed the ledger since: only what
+    has changed is read, with the same result. Not for a selection of users."""
+
+
+def make_plan(engine: Engine, request: PlanRequest, *, random: Random | None = None) -> Plan:
+    """Plans the changes of a backend, and stores the plan.
 
     Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
     if the ledger or the plan to approve does not exist.
     """
-    plan_id = f"plan-{now:%Y%m%d-%H%M%S}-{(random or Random()).getrandbits(40):010x}"  # noqa: S311 - a name, no secret
-    work = partial(
-        _plan,
-        plan_id=plan_id,
-        ledger_id=ledger_id,
-        now=now,
-        limits=None if allow_deletes or approving else limits,
-        grace=grace,
-        selection=selection,
-        approving=approving,
-        store_gone=not preview,
-        retry=retry,
-        retried=retried,
-        since=since,
-    )
-    return _with_retries(engine, work)
+    number = (random or Random()).getrandbits(40)  # noqa: S311 - a name, no secret
+    plan_id = f"plan-{request.now:%Y%m%d-%H%M%S}-{number:010x}"
+    return _with_retries(engine, lambda connection: _plan(connection, plan_id, request))
 
 
-def is_still_due(
-    engine: Engine, plan: Plan, *, limits: LimitSettings, grace: timedelta = timedelta(0), allow_deletes: bool = False
-) -> bool:
+def is_still_due(engine: Engine, plan: Plan, *, limits: LimitSettings | None, grace: timedelta = timedelta(0)) -> bool:
     """Whether planning again, for the time of the plan, has the same result. Stores nothing.
 
     The plan may have been made from a candidate, which no longer exists. The result is the same only if the directory
     is now what the candidate was, and if the ledger has not changed."""
+    request = PlanRequest(
+        ledger_id=plan.ledger_id,
+        now=plan.created_at,
+        limits=limits,
+        grace=grace,
+        selection=Selection.of(plan.organization_ids, plan.user_ids),
+        is_preview=True,
+    )
 
-    def same_again(connection: Connection) -> bool:
-        again = _plan(
-            connection,
-            plan_id=f"{plan.plan_id} again",
-            ledger_id=plan.ledger_id,
-            now=plan.created_at,
-            limits=None if allow_deletes else limits,
-            grace=grace,
-            selection=Selection.of(plan.organization_ids, plan.user_ids),
-            store_gone=False,
-        )
+    def plan_again(connection: Connection) -> bool:
+        again = _plan(connection, f"{plan.plan_id} again", request)
         connection.rollback()
         return again.plan_hash == plan.plan_hash
 
-    return _with_retries(engine, same_again)
+    return _with_retries(engine, plan_again)
 
 
-def is_complete_plan_different(
-    engine: Engine, since: Sequence[str], *, ledger_id: int, now: datetime, limits: LimitSettings, grace: timedelta
-) -> bool:
-    """Whether a plan of the changes since these plans differs from a plan of everything, which is an error of this
-    package. Stores nothing."""
+def is_complete_plan_different(engine: Engine, request: PlanRequest) -> bool:
+    """Whether a plan of the changes ``since`` differs from a plan of everything, which is an error of this package.
+    Stores nothing."""
 
     def compare(connection: Connection) -> bool:
         # The plan of changes is second: it changes PostgreSQL's planner settings until the transaction ends.
-        everything, changes = (
-            _plan(
-                connection,
-                plan_id=f"compared-{number}",
-                ledger_id=ledger_id,
-                now=now,
-                limits=limits,
-                grace=grace,
-                selection=EVERYTHING,
-                store_gone=False,
-                since=used,
-            )
-            for number, used in enumerate(((), since))
-        )
+        everything = _plan(connection, "compared-0", replace(request, since=(), is_preview=True))
+        changes = _plan(connection, "compared-1", replace(request, is_preview=True))
         connection.rollback()
         return changes.plan_hash != everything.plan_hash
 
@@ -181,35 +152,29 @@ def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
         yield connection
 
 
-def _plan(
-    connection: Connection,
-    *,
-    plan_id: str,
-    ledger_id: int,
-    now: datetime,
-    limits: LimitSettings | None,
-    grace: timedelta,
-    selection: Selection,
-    store_gone: bool,
-    approving: str | None = None,
-    retry: Sequence[str] | None = None,
-    retried: Sequence[ItemKey] = (),
-    since: Sequence[str] = (),
-) -> Plan:
-    revision, ledger_revision = _starting_point(connection, ledger_id, approving)
+def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
+    ledger_id, selection, retry = request.ledger_id, request.selection, request.retry
+    revision, ledger_revision = _starting_point(connection, ledger_id, request.approving)
     parameters: dict[str, object] = {
         "plan_id": plan_id,
         "ledger_id": ledger_id,
-        "now": epoch_ms(now),
-        "grace_since": epoch_ms(now - grace),
+        "now": epoch_ms(request.now),
+        "grace_since": epoch_ms(request.now - request.grace),
         **selection.parameters,
-        "approving": approving,
-        "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
+        "approving": request.approving,
+        "retry_kinds": json_list(() if retry is None else retry.kinds or ITEM_KINDS),
     }
-    if since and find_scope(connection, parameters, since):
+    if request.since and find_scope(connection, parameters, request.since):
         selection = replace(selection, in_scope=True)
-    compute_desired(connection, ledger_id=ledger_id, now=now, selection=selection)
-    holds = fill_steps(connection, parameters, selection, limits, store_gone=store_gone, retried=retried)
+    compute_desired(connection, ledger_id=ledger_id, now=request.now, selection=selection)
+    holds = fill_steps(
+        connection,
+        parameters,
+        selection,
+        None if request.approving else request.limits,
+        store_gone=not request.is_preview,
+        retried=() if retry is None else retry.items,
+    )
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
     if selection.user_ids:
@@ -224,7 +189,7 @@ def _plan(
         "revision": revision,
         "ledger_revision": ledger_revision,
         "plan_hash": plan_hash,
-        "created_at": epoch_ms(now),
+        "created_at": epoch_ms(request.now),
         **selection.parameters,
         "limits": json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
     }

@@ -1,4 +1,4 @@
-"""The selection of a run: its organizations and users.
+"""The selection of a run: its organizations and users, and the failed items that it retries.
 
 The rules: ``app/sync/plan/README.md``, "Selection".
 """
@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
+
+from app.sync.ledger.items import ItemKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,13 @@ class Selection:
 
 
 EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Failed items that are tried now."""
+
+    kinds: tuple[str, ...] = ()
+    """Empty means all."""
+    items: tuple[ItemKey, ...] = ()
+    """Empty means all of these kinds."""

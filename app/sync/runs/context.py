@@ -24,7 +24,7 @@ from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.directory_reads import RefreshReport, losses_sentences
-from app.sync.runs.run import HELD_FOR, Run, RunStatus
+from app.sync.runs.run import HELD_FOR, Run, RunReport, RunStatus, SourceFinding, UnknownIds
 
 REGULAR_ENDS = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD})
 """The ends of runs after which the base is known."""
@@ -76,7 +76,7 @@ class RunContext:
     capabilities: Capabilities
     engine: Engine
     """The database, or the candidate of a dry run."""
-    report: dict[str, object] = field(default_factory=dict)
+    report: RunReport = field(default_factory=RunReport)
     plan_id: str | None = None
     ledger_id: int | None = None
     base: Base = field(default_factory=Base)
@@ -141,10 +141,10 @@ def final_status(
     return RunStatus.DONE, values
 
 
-def directory_report(report: RefreshReport) -> dict[str, object]:
+def directory_report(report: RefreshReport) -> RunReport:
     """The findings of a refresh for the run's report."""
-    findings: dict[str, object] = {}
-    sources = [
+    findings = RunReport()
+    sources: list[SourceFinding] = [
         {"name": source.name, "verdict": source.verdict.value, "reason": source.reason, "malformed": source.malformed}
         for source in report.sources
         if source.verdict is not Verdict.COMPLETE
@@ -161,9 +161,9 @@ def directory_report(report: RefreshReport) -> dict[str, object]:
     return findings
 
 
-def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> dict[str, object] | None:
-    """The ids of a selection that exist in neither the directory nor the ledger, as the entry of a run's report; None
-    if there are none. Without it, a run for a mistyped id would look like a run for an id that is up to date."""
+def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> UnknownIds | None:
+    """The ids of a selection that exist in neither the directory nor the ledger; None if there are none. Without them,
+    a run for a mistyped id would look like a run for an id that is up to date."""
     parameters = {"ledger_id": ledger_id, **selection.parameters}
     organizations = sorted(statements.run(connection, _UNKNOWN_ORGANIZATIONS, parameters).scalars())
     users = sorted(statements.run(connection, _UNKNOWN_USERS, parameters, kinds=listed(USER_KINDS)).scalars())

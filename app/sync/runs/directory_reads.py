@@ -84,7 +84,7 @@ def guard_sentence(guard: Guard) -> str:
     return f"a read is refused above {guard.count:,} records and {guard.percent:g} percent"
 
 
-def source_sentence(name: str, verdict: str, reason: str) -> str:
+def source_sentence(name: str, verdict: str, reason: str = "") -> str:
     """A sentence about a source that was not read completely."""
     how = "could not be read" if verdict == Verdict.FAILED else "was read partially"
     # The reasons of a file begin with its path, which is its default name.

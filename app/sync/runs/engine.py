@@ -35,18 +35,20 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
-from app.sync.apply.calls import Calls, Sender
+from app.sync.apply.calls import CallSender
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
+from app.sync.apply.sender import BatchSender
 from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
-from app.sync.plan.planner import PlanningError, is_complete_plan_different, is_still_due, make_plan
+from app.sync.plan.planner import PlanningError, PlanRequest, is_complete_plan_different, is_still_due, make_plan
+from app.sync.plan.selection import Retry
 from app.sync.plan.stored import Counts, Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.runs.context import (
     REGULAR_ENDS,
@@ -63,7 +65,16 @@ from app.sync.runs.directory_reads import losses_sentences, read_directory, sour
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name, program_error
+from app.sync.runs.run import (
+    Run,
+    RunConflictError,
+    RunReport,
+    RunStatus,
+    WhatIf,
+    allowed_deletes,
+    process_name,
+    program_error,
+)
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
 
@@ -103,6 +114,10 @@ class SyncEngine:
     what_if: WhatIf | None = None
     """Of a dry run: the files that replace configured sources."""
     _base: Base = field(default_factory=Base, init=False)
+
+    @property
+    def _grace(self) -> timedelta:
+        return timedelta(seconds=self.directory_settings.grace)
 
     def execute(self, run_id: str, *, lock: SyncLock, progress: Progress, stop: Event) -> Run:
         """Executes a queued run and returns it with its end. The caller holds ``lock``.
@@ -321,14 +336,14 @@ class SyncEngine:
 
     def _compare_plans(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> None:
         """Checks before a verify that a plan of changes is the same as a plan of everything."""
-        if is_complete_plan_different(
-            self.engine,
-            since,
+        request = PlanRequest(
             ledger_id=ledger.ledger_id,
             now=self.clock(),
             limits=self.sync_settings.limits,
-            grace=timedelta(seconds=self.directory_settings.grace),
-        ):
+            grace=self._grace,
+            since=since,
+        )
+        if is_complete_plan_different(self.engine, request):
             context.report["planOfChangesDiffers"] = True
             structlog.stdlib.get_logger(__name__).error("plan_of_changes_differs", run_id=context.run.run_id)
 
@@ -338,21 +353,18 @@ class SyncEngine:
             return self._stored_plan(run.requested_plan_id, ledger)
         if run.approved_at is not None:
             context.before = without_held(run.counts)
-        plan = make_plan(
-            context.engine,
+        request = PlanRequest(
             ledger_id=ledger.ledger_id,
             now=self.clock(),
-            limits=self.sync_settings.limits,
-            grace=timedelta(seconds=self.directory_settings.grace),
+            limits=None if run.allow_deletes else self.sync_settings.limits,
+            grace=self._grace,
             selection=run.selection,
-            allow_deletes=run.allow_deletes,
             approving=run.plan_id if run.approved_at is not None else None,
-            random=self.random,
-            preview=run.dry_run,
-            retry=run.kinds if run.retry else None,
-            retried=run.items,
+            is_preview=run.dry_run,
+            retry=Retry(run.kinds, run.items) if run.retry else None,
             since=() if run.verify else since,
         )
+        plan = make_plan(context.engine, request, random=self.random)
         if run.retry:
             self._report_retried(context, plan)
         return plan
@@ -380,23 +392,20 @@ class SyncEngine:
             plan = load_plan(connection, plan_id)
             if plan is None or plan.ledger_id != ledger.ledger_id:
                 raise PlanningError(f"there is no plan {plan_id} of this backend")
-            allow_deletes = allowed_deletes(connection, plan_id)
-        grace = timedelta(seconds=self.directory_settings.grace)
-        if not is_still_due(
-            self.engine, plan, limits=self.sync_settings.limits, grace=grace, allow_deletes=allow_deletes
-        ):
+            limits = None if allowed_deletes(connection, plan_id) else self.sync_settings.limits
+        if not is_still_due(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
             raise _EndedError(Ending(stale_sentence(plan_id), cancelled=True))
         return plan
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
-        calls = Calls(BackendWrites(context.client), context.capabilities, context.gate)
+        calls = CallSender(BackendWrites(context.client), context.capabilities, context.gate)
         Applier(
             engine=self.engine,
             run_id=context.run.run_id,
             plan_id=plan.plan_id,
             ledger_id=plan.ledger_id,
-            sender=Sender(calls, self.backend_settings.batch_size),
+            sender=BatchSender(calls, self.backend_settings.batch_size),
             gate=context.gate,
             threads=self.backend_settings.max_in_flight,
             batch_size=self.backend_settings.batch_size,
@@ -404,13 +413,13 @@ class SyncEngine:
             clock=self.clock,
             sleep=self.sleep,
             random=self.random,
-            before=context.before,
-            calls=context.run.calls,
+            counts_before=context.before,
+            calls_before=context.run.calls,
         ).apply()
 
     def _end(self, runs: Runs, context: RunContext, ending: Ending | None) -> Run:
         """Ends the run with the status that follows from its items or from ``ending``."""
-        context.report |= context.capabilities.report()
+        context.report |= _capability_report(context.capabilities)
         log = structlog.stdlib.get_logger(__name__)
         try:
             run = runs.end(
@@ -435,6 +444,18 @@ class SyncEngine:
             error=run.error,
         )
         return run
+
+
+def _capability_report(capabilities: Capabilities) -> RunReport:
+    """What the backend does not support; empty if everything was supported."""
+    report = RunReport()
+    if operations := capabilities.unsupported_operations():
+        report["unsupportedOperations"] = operations
+    if capabilities.any_roles_unsupported():
+        report["rolesAndAccessTypesUnsupported"] = True
+    if items := capabilities.unsupported_items():
+        report["unsupported"] = items
+    return report
 
 
 def _check_gate(context: RunContext, run: Run) -> None:

@@ -1,16 +1,44 @@
 """The report of a run as sentences."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from app.directory.source import Verdict
 from app.foundation.text import counted, enumerated
 from app.sync.runs.directory_reads import source_sentence
+from app.sync.runs.run import RunReport, SourceFinding, UnknownIds
+
+_EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
+_TITLES = {
+    "interruptedCalls": "calls without an answer in an earlier run",
+    "leftBehind": "left behind in the backend",
+    "planOfChangesDiffers": "an error of the program: a plan of changes differs from one of everything, which is used",
+    "problemCounts": "problems of the directory, by sort",
+    "problems": "first problems of the directory",
+    "rolesAndAccessTypesUnsupported": "roles and access types are not sent, because the backend does not support them",
+    "unsupported": "items that this backend does not support, by operation",
+    "unsupportedOperations": "operations that this backend does not have",
+}
+_FINDINGS = (
+    ("missing", "is missing in the backend", "are missing in the backend"),
+    ("changed", "was changed there", "were changed there"),
+    ("adopted", "exists already and was added to the ledger", "exist already and were added to the ledger"),
+    (
+        "undeleted",
+        "still exists, although the backend had reported it as deleted",
+        "still exist, although the backend had reported them as deleted",
+    ),
+)
+"""The number in the findings of a verify, and the words about one item and about several."""
+_MAX_NAMES = 10
+"""The maximum of foreign items that are named."""
 
 
-def report_lines(report: Any) -> Iterator[str]:
-    """The sentences of a run's report. Topics that this version does not know are shown as they are."""
+def report_lines(report: RunReport, *, without: Collection[str] = ()) -> Iterator[str]:
+    """The sentences of a run's report, ``without`` some topics. Topics of later versions are shown as they are."""
     for topic, value in report.items():
+        if topic in without:
+            continue
         if topic in _RENDERERS:
             yield from _RENDERERS[topic](value)
         else:
@@ -38,8 +66,11 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
         if not retained:
             return f"not complete: {parts[0]}; the last good data stays in force"
     else:
-        how = {Verdict.FAILED.value: "could not be read", Verdict.PARTIAL.value: "was read partially"}
-        parts = [f"source {name} {how[verdict]}" for name, verdict in verdicts.items() if verdict in how]
+        parts = [
+            source_sentence(name, verdict)
+            for name, verdict in verdicts.items()
+            if verdict in {Verdict.FAILED, Verdict.PARTIAL}
+        ]
     parts += [f"source {name} is no longer configured" for name in retained]
     if not parts:
         return None
@@ -47,32 +78,27 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
     return f"not complete: {enumerated(parts)}; {whose} last good data stays in force"
 
 
-def incomplete_run(report: Any, sources: int) -> str | None:
+def incomplete_run(report: RunReport, sources: int) -> str | None:
     """The sentence about sources that a run did not read completely; None if it read all."""
     verdicts = {read["name"]: read["verdict"] for read in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 
-def unknown_sentence(report: Mapping[str, object]) -> str | None:
+def unknown_sentence(report: RunReport) -> str | None:
     """The sentence about unknown ids in a run's report; None if it has none."""
-    return next(_unknown_lines(report.get("unknown")), None)
+    return _unknown_sentence(report["unknown"]) if "unknown" in report else None
 
 
-def _unknown_lines(unknown: object) -> Iterator[str]:
-    if isinstance(unknown, Mapping):
-        named = [f"organization {name}" for name in unknown["organizationIds"]]
-        named += [f"user {name}" for name in unknown["userIds"]]
-        further = unknown["count"] - len(named)
-        more = f" and {further} more" if further else ""
-        yield f"in neither the directory nor the ledger: {', '.join(named)}{more}"
+def _unknown_sentence(unknown: UnknownIds) -> str:
+    ids = [f"organization {organization_id}" for organization_id in unknown["organizationIds"]]
+    ids += [f"user {user_id}" for user_id in unknown["userIds"]]
+    further = unknown["count"] - len(ids)
+    return f"in neither the directory nor the ledger: {', '.join(ids)}{f' and {further} more' if further else ''}"
 
 
 def _impact_lines(impact: Mapping[str, Any]) -> Iterator[str]:
     if any(impact.get(name) for name in (*_EFFECTS, "notCompared")):
         yield impact_sentence(impact)
-
-
-_EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
 
 
 def impact_sentence(impact: Mapping[str, Any]) -> str:
@@ -83,37 +109,12 @@ def impact_sentence(impact: Mapping[str, Any]) -> str:
     return f"access impact: {', '.join(parts) or 'none'}"
 
 
-_TITLES = {
-    "interruptedCalls": "calls without an answer in an earlier run",
-    "leftBehind": "left behind in the backend",
-    "planOfChangesDiffers": "an error of the program: a plan of changes differs from one of everything, which is used",
-    "problemCounts": "problems of the directory, by sort",
-    "problems": "first problems of the directory",
-    "rolesAndAccessTypesUnsupported": "roles and access types are not sent, because the backend does not support them",
-    "unsupported": "items that this backend does not support, by operation",
-    "unsupportedOperations": "operations that this backend does not have",
-}
-_FINDINGS = (
-    ("missing", "is missing in the backend", "are missing in the backend"),
-    ("changed", "was changed there", "were changed there"),
-    ("adopted", "exists already and was added to the ledger", "exist already and were added to the ledger"),
-    (
-        "undeleted",
-        "still exists, although the backend had reported it as deleted",
-        "still exist, although the backend had reported them as deleted",
-    ),
-)
-"""Of a verify: the entry, and the words about one item and about several."""
-_MAX_NAMES = 10
-"""The maximum of foreign items that are named."""
-
-
-def _hold_sentence(hold: Any) -> str:
+def _hold_sentence(hold: Mapping[str, object]) -> str:
     where = f" in {hold['organizationId']}" if hold.get("organizationId") else ""
     return f"held back{where}: {hold.get('reason')}"
 
 
-def _verify_lines(findings: Any) -> Iterator[str]:
+def _verify_lines(findings: Mapping[str, Any]) -> Iterator[str]:
     """The findings of a verify, one line each."""
     yield f"verify: {findings.get('seen', 0):,} items in the backend"
     for key, one, several in _FINDINGS:
@@ -122,14 +123,18 @@ def _verify_lines(findings: Any) -> Iterator[str]:
     foreign = findings.get("foreign") or {}
     if foreign:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in foreign.items())
-        yield f"verify: {sum(foreign.values()):,} foreign, left alone ({kinds})"
-        named = findings.get("foreignNamed") or []
-        for name in named[:_MAX_NAMES]:
-            yield f"verify:   {name}"
-        if sum(foreign.values()) > len(named[:_MAX_NAMES]):
-            yield f"verify:   … and {sum(foreign.values()) - len(named[:_MAX_NAMES]):,} more"
+        number = sum(foreign.values())
+        names: Sequence[str] = (findings.get("foreignNamed") or [])[:_MAX_NAMES]
+        yield f"verify: {number:,} foreign, left alone ({kinds})"
+        yield from (f"verify:   {name}" for name in names)
+        if number > len(names):
+            yield f"verify:   … and {number - len(names):,} more"
     if findings.get("notRead"):
         yield f"verify: the backend does not return {', '.join(findings['notRead'])}"
+
+
+def _source_lines(sources: Iterable[SourceFinding]) -> Iterator[str]:
+    return (source_sentence(source["name"], source["verdict"], source["reason"]) for source in sources)
 
 
 def _flat(value: Any) -> str:
@@ -141,9 +146,9 @@ def _flat(value: Any) -> str:
 
 
 _RENDERERS: Mapping[str, Callable[[Any], Iterable[str]]] = {
-    "sources": lambda reads: [source_sentence(read["name"], read["verdict"], read["reason"]) for read in reads],
+    "sources": _source_lines,
     "losses": iter,
-    "unknown": _unknown_lines,
+    "unknown": lambda unknown: [_unknown_sentence(unknown)],
     "impact": _impact_lines,
     "held": lambda holds: map(_hold_sentence, holds),
     "verify": _verify_lines,

@@ -1,4 +1,4 @@
-"""Runs, their requests, and their statuses with the allowed moves; their rows.
+"""Runs: their requests, statuses and allowed moves, reports, and rows.
 
 The rules: ``app/sync/runs/README.md``, "Statuses".
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict
 
 from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 
@@ -135,6 +135,54 @@ class Stage:
     at: datetime
 
 
+class SourceFinding(TypedDict):
+    """A source that was not read completely."""
+
+    name: str
+    verdict: str
+    reason: str
+    malformed: int
+
+
+class UnknownIds(TypedDict):
+    """The first ids of a selection that exist in neither the directory nor the ledger, and the number of all."""
+
+    organizationIds: list[str]
+    userIds: list[str]
+    count: int
+
+
+class RunReport(TypedDict, total=False):
+    """The findings of a run for the operator, as JSON. A report of a later version may have further topics."""
+
+    sources: list[SourceFinding]
+    losses: list[str]
+    """A sentence for each source that lost records."""
+    retainedSources: list[str]
+    problemCounts: dict[str, int]
+    """The sort of problems of the directory → their number."""
+    problems: list[str]
+    """The first of them."""
+    whatIf: list[str]
+    """The files that replaced sources."""
+    unknown: UnknownIds
+    interruptedCalls: int
+    planOfChangesDiffers: bool
+    retried: dict[str, int]
+    held: list[dict[str, object]]
+    """``Hold.to_wire()`` of each hold."""
+    impact: dict[str, Any]
+    """``ImpactOfDryRun.summary()``"""
+    verify: dict[str, Any]
+    """``VerifyReport.to_wire()``"""
+    unsupportedOperations: list[str]
+    rolesAndAccessTypesUnsupported: bool
+    unsupported: dict[str, int]
+    """The operation that the backend does not support → the number of items."""
+    leftBehind: dict[str, int]
+    """The kind of items that cannot be deleted → their number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run; see ``app.sync.runs.tables.RunRow``."""
@@ -176,7 +224,7 @@ class Run:
     """kind → action → {planned, done, failed, held, ...}. ``planned`` is the number of all items."""
     calls: int
     stages: tuple[Stage, ...]
-    report: Mapping[str, Any]  # JSON
+    report: RunReport
 
     @property
     def selection(self) -> Selection:

@@ -16,7 +16,7 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import reading, writing
 from app.sync.ledger.ledger import open_ledger
 from app.sync.plan.deletes import discard_held
-from app.sync.plan.planner import make_plan
+from app.sync.plan.planner import PlanRequest, make_plan
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
@@ -66,16 +66,16 @@ class ChangingWorld:
             refresh.finish(["directory"], ["directory"])
 
     def plan(self, selection: Selection = EVERYTHING, *, preview: bool = False, complete: bool = False) -> Plan:
-        return make_plan(
-            self.world.engine,
+        request = PlanRequest(
             ledger_id=self.world.ledger_id,
             now=self.world.time(),
             limits=LIMITS,
             grace=GRACE,
             selection=selection,
-            preview=preview,
+            is_preview=preview,
             since=() if complete else self.since,
         )
+        return make_plan(self.world.engine, request)
 
     def follow(self, selection: Selection = EVERYTHING) -> None:
         """Makes a plan of the changes, and applies it."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.sync.plan.planner import make_plan
 from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 
@@ -270,12 +269,12 @@ def test_limits_count_a_narrowed_plan_against_the_whole_organization(world, new_
     assert world.plan(limits=LimitSettings(), selection=many).total("held") == 5
 
 
-def test_limits_are_lifted_by_the_operators_word(world, documents, now):
+def test_plan_without_limits_holds_nothing(world, documents):
     documents(acme=10)
     world.apply(world.plan())
     documents(acme=0)
 
-    plan = make_plan(world.engine, ledger_id=world.ledger_id, now=now, limits=LimitSettings(), allow_deletes=True)
+    plan = world.plan(limits=None)
 
     assert (plan.total("planned"), plan.holds) == (10, ())
 

@@ -112,7 +112,7 @@ def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> N
 def test_a_plan_that_is_made_to_compare_leaves_nothing(world: PlanningWorld) -> None:
     world.set_directory(company())
     plan = world.plan()
-    assert planner.is_still_due(world.engine, plan, limits=LimitSettings(), allow_deletes=True)
+    assert planner.is_still_due(world.engine, plan, limits=None)
     with reading(world.engine) as connection:
         assert parts_of(connection, f"{plan.plan_id} again") == []
         assert affected(connection, f"{plan.plan_id} again") == (0, 0)

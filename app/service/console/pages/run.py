@@ -9,6 +9,7 @@ from flask import Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
+from app.access.problems import ProblemSort
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
@@ -136,7 +137,9 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         "problems": _problems(run),
-        "problem_counts": [(WORDS[sort].name, number) for sort, number in run.report.get("problemCounts", {}).items()],
+        "problem_counts": [
+            (WORDS[ProblemSort(sort)].name, number) for sort, number in run.report.get("problemCounts", {}).items()
+        ],
         "reported": _reported(run),
         **items,
     }
@@ -180,5 +183,4 @@ def _problems(run: Run) -> Sequence[tuple[str, str]]:
 
 
 def _reported(run: Run) -> list[str]:
-    report = {topic: value for topic, value in run.report.items() if topic not in _SHOWN_ELSEWHERE}
-    return [line for line in report_lines(report) if line]
+    return [line for line in report_lines(run.report, without=_SHOWN_ELSEWHERE) if line]
