@@ -104,7 +104,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     from app.commands.directory_report import show_refresh
     from app.commands.sync import EXIT_INCOMPLETE
     from app.sync.runs.audit import audited_refresh
-    from app.sync.runs.directory_reads import object_from_report, read_directory
+    from app.sync.runs.directory_reads import ReadOptions, object_from_report, read_directory
     from app.sync.runs.report import incomplete_sentence
 
     settings = invocation.settings()
@@ -118,11 +118,9 @@ def refresh(  # noqa: PLR0917 - click passes them by name
         report = read_directory(
             parts.engine,
             sources,
+            ReadOptions(accept_empty=accept_empty, accept_shrink=accept_shrink, full=_fully_read(full, sources)),
             clock=parts.clock,
             guard=settings.directory.guard,
-            accept_empty=accept_empty,
-            accept_shrink=accept_shrink,
-            full=_fully_read(full, sources),
             progress=display,
             change_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )

@@ -36,7 +36,7 @@ from app.access.records import (
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
 from app.foundation.database.statements import run
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from tests.tables import make_tables
 from tests.worlds.access_model import MemoryView
 from tests.worlds.directory import Directory
@@ -62,18 +62,18 @@ def compute_changes(
 ) -> list[AccessChange]:
     """The impact of reading ``after``, when the database has ``before``; None: what it has."""
     directory = Directory()
+    options = ReadOptions(accept_empty=["test"], accept_shrink=["test"])
     if before is not None:
         directory.add(*before)
-        read_directory(engine, [directory], clock=lambda: NOW, accept_empty=["test"], accept_shrink=["test"])
+        read_directory(engine, [directory], options, clock=lambda: NOW)
     directory.records = {record.key: record for record in after}
     found: list[AccessChange] = []
     with open_candidate(engine) as candidate:
         read_directory(
             candidate,
             [directory],
+            options,
             clock=lambda: NOW,
-            accept_empty=["test"],
-            accept_shrink=["test"],
             on_candidate=True,
             change_hook=lambda connection, *_: found.extend(access_changes(connection, NOW, policy)),
         )

@@ -16,7 +16,7 @@ from app.commands.bootstrap.outgoing import configured_sources
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import Settings
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from tests.bench.databases import databases
 from tests.bench.processes import USHER, running, write_settings
 from tests.ports import free_port
@@ -87,7 +87,7 @@ def _store_directory(settings: Settings, users: int) -> None:
         members = [{"group_id": name, "value": one} for name, of_group in groups.items() for one in of_group]
         more = {"source_id": 1, "type": "User", "display": ""}
         connection.execute(insert(ScimMemberRow.__table__), [member | more for member in members])
-    report = read_directory(engine, sources, clock=utc_now, full=["entra"])
+    report = read_directory(engine, sources, ReadOptions(full=["entra"]), clock=utc_now)
     assert report.sources[0].records == users + 2 + users + _SMALL, report.sources[0]
     engine.dispose()
 

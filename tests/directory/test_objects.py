@@ -19,7 +19,7 @@ from app.directory.testing.contract import SourceContract
 from app.directory.testing.world import Content, SourceWorld, read
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from tests.directory.object_store import ObjectStore, running_store
 from tests.directory.test_contract import FileWorld
 from tests.worlds.faulty_reads import FaultyReads, in_force
@@ -161,7 +161,9 @@ def test_an_object_is_skipped_while_its_etag_is_unchanged(store: ObjectStore, tm
     def run(full: tuple[str, ...] = (), **more: object) -> tuple[list[str], str, int]:
         store.requests.clear()
         directory = DirectorySettings.model_validate({"sources": [settings | more]})
-        [source] = read_directory(engine, sources_from_settings(directory), clock=utc_now, full=full).sources
+        [source] = read_directory(
+            engine, sources_from_settings(directory), ReadOptions(full=full), clock=utc_now
+        ).sources
         assert source.verdict is Verdict.COMPLETE, source.reason
         return [line.split()[0] for line in store.requests], source.answered, len(in_force(engine).people)
 

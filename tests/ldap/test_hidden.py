@@ -16,7 +16,7 @@ from app.directory.settings import DirectorySettings
 from app.directory.source import Answered, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.sync.runs.directory_reads import RefreshReport, SourceReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, SourceReport, read_directory
 from tests.ldap import samba, slapd
 from tests.ldap.samba import BASE, Samba
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
@@ -44,7 +44,7 @@ class Model:
     def read(self, settings: dict[str, Any], **options: Any) -> SourceReport:
         directory = DirectorySettings.model_validate({"sources": [settings]})
         sources = sources_from_settings(directory, spool=self._folder)
-        report: RefreshReport = read_directory(self.engine, sources, clock=utc_now, **options)
+        report: RefreshReport = read_directory(self.engine, sources, ReadOptions(**options), clock=utc_now)
         return report.sources[0]
 
     def let_in(self, organization: str, users: Sequence[str]) -> set[str]:

@@ -12,7 +12,7 @@ from app.directory.bounded import BoundedSource
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.sync.plan.settings import LimitSettings
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import sync_lock
 from app.sync.runs.run import RunRequest
@@ -191,7 +191,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
 
 def test_empty_source_is_used_once_it_is_accepted(world: FileWorld, people: People) -> None:
     people.write("")
-    read_directory(world.engine, world.sources, clock=world.time, accept_empty=["people"])
+    read_directory(world.engine, world.sources, ReadOptions(accept_empty=["people"]), clock=world.time)
     assert not world.may("u01")
     run = run_of(world)
     assert run.status == "held"

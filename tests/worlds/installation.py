@@ -19,7 +19,7 @@ from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.sync.plan.selection import Selection
-from app.sync.runs.directory_reads import RefreshReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, read_directory
 from app.sync.runs.source_reads import policy_of
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
 from tests.worlds.tcp_proxy import TcpProxy

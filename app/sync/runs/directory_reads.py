@@ -125,41 +125,50 @@ class RefreshReport(ReadReport):
     """Of a candidate: the state of the database that must not change; None if it may."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What is read, by the names of sources, and which losses are accepted. By default everything is read."""
+
+    only: Collection[str] | None = None
+    """The sources to read; None means all."""
+    full: Collection[str] = ()
+    """Sources that are read completely even if they support changes."""
+    selection: Selection | None = None
+    """Reads only these organizations and users, from sources that support it."""
+    store_pending: bool = False
+    """Stores changed ids for later runs, because no run follows. With a selection, the other ids are always stored."""
+    accept_empty: Collection[str] = ()
+    """Sources that may be empty now."""
+    accept_shrink: Collection[str] = ()
+    """Sources that may lose more than the guard allows."""
+
+
 def read_directory(
     engine: Engine,
     sources: Sequence[Source],
+    options: ReadOptions = ReadOptions(),
     *,
     clock: Clock,
     guard: GuardSettings | None = None,
-    accept_empty: Collection[str] = (),
-    accept_shrink: Collection[str] = (),
-    selection: Selection | None = None,
-    only: Collection[str] | None = None,
-    full: Collection[str] = (),
-    store_pending: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
     is_planned_from: bool = False,
     problems: ProblemList | None = None,
     change_hook: ChangeHook | None = None,
 ) -> RefreshReport:
-    """Reads every source into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
+    """Reads sources into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
 
     Sources are read concurrently. The last good records of a failed source stay in force. Sources that only receive
     pushes stay as they are, and are not in the report.
 
     - ``guard``: the maximum of losses for sources without a guard of their own; None for the default.
-    - ``accept_empty``, ``accept_shrink``: sources that may be empty now, or may lose more than the guard allows.
-    - ``selection``: reads only these organizations and users, from sources that support it.
-    - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
-    - ``store_pending``: stores changed ids for later runs, because no run follows. ``selection`` does so for other ids.
     - ``is_planned_from``: a plan is made from the candidate.
     - ``change_hook``: is called in the transaction, with the changes.
 
     Raises ``UnknownSourceError``.
     """
-    guard = guard or GuardSettings()
-    _require_sources(sources, (*accept_empty, *accept_shrink), full)
+    guard, selection = guard or GuardSettings(), options.selection
+    _require_sources(sources, (*options.accept_empty, *options.accept_shrink), options.full)
     guards = guards_of(sources, guard)
     began = clock()
     problems = ProblemList() if problems is None else problems
@@ -169,13 +178,14 @@ def read_directory(
         problems=problems,
         on_candidate=on_candidate,
         is_planned_from=is_planned_from,
-        store_pending=store_pending or selection is not None,
+        store_pending=options.store_pending or selection is not None,
         covered=None if selection is None else CoveredByRun(selection.organization_ids, selection.user_ids),
         change_hook=change_hook,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         names = [source.name for source in sources]
-        read_now = {name for name in names if name not in pushed and (only is None or name in only)}
+        only = names if options.only is None else options.only
+        read_now = {name for name in names if name in only and name not in pushed}
         refreshing.begin(
             names,
             guard=guard_from_settings(guard),
@@ -187,7 +197,7 @@ def read_directory(
         )
         for read in reads:
             problems.add_all(read.problems)
-        outcome = refreshing.finish(accept_empty, accept_shrink)
+        outcome = refreshing.finish(options.accept_empty, options.accept_shrink)
         is_complete = any(not read.answered for read in outcome.reads)
         problems.add_samples(refreshing.staged_problems(cycles=is_complete))
     if not on_candidate and selection is None:

@@ -61,7 +61,7 @@ from app.sync.runs.context import (
     unknown_ids,
     without_held,
 )
-from app.sync.runs.directory_reads import losses_sentences, read_directory, source_sentence
+from app.sync.runs.directory_reads import ReadOptions, losses_sentences, read_directory, source_sentence
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
@@ -254,19 +254,21 @@ class SyncEngine:
         context.progress.phase("reading", None)
         if run.dry_run:
             context.impact = ImpactOfDryRun(self.clock, self.policy)
-        report = read_directory(
-            context.engine,
-            self.sources,
-            clock=self.clock,
-            guard=self.directory_settings.guard,
+        options = ReadOptions(
+            selection=None if run.selection.is_everything else run.selection,
             accept_empty=self.what_if.emptied if self.what_if is not None else (),
             # A preview of another file shows all of its changes.
             accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
-            # A narrowed run asks the sources for a part.
-            selection=None if run.selection.is_everything else run.selection,
+        )
+        report = read_directory(
+            context.engine,
+            self.sources,
+            options,
+            clock=self.clock,
+            guard=self.directory_settings.guard,
             progress=context.progress,
-            on_candidate=context.run.dry_run,
-            is_planned_from=context.run.dry_run,
+            on_candidate=run.dry_run,
+            is_planned_from=run.dry_run,
             change_hook=None if context.impact is None else context.impact.collect,
         )
         context.depends_on = report.depends_on

@@ -22,7 +22,7 @@ from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import log_fields
-from app.sync.runs.directory_reads import RefreshReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, read_directory
 from app.sync.runs.source_reads import policy_of
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -85,9 +85,8 @@ class SourcePoller:
         """Polls the source if it is due and no other worker does."""
         if not self._claim():
             return None
-        report = read_directory(
-            self.engine, self.sources, clock=self.clock, guard=self.guard, only={self.name}, store_pending=True
-        )
+        options = ReadOptions(only={self.name}, store_pending=True)
+        report = read_directory(self.engine, self.sources, options, clock=self.clock, guard=self.guard)
         [source] = report.sources
         if report.changed or source.verdict is not Verdict.COMPLETE:
             _log.info(

@@ -20,7 +20,7 @@ from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.sync.runs.directory_reads import SourceReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, SourceReport, read_directory
 from app.sync.runs.source_checks import check_read
 from app.sync.runs.source_reads import ReadingProgress
 
@@ -69,9 +69,9 @@ def preview(
             report = read_directory(
                 candidate,
                 sources,
+                ReadOptions(only=[previewed.name]),
                 clock=clock,
                 guard=guard,
-                only=[previewed.name],
                 progress=progress,
                 on_candidate=True,
                 problems=problems,

@@ -23,7 +23,7 @@ from app.monitoring.notify.tables import ConcernRow
 from app.monitoring.notify.watch import Watch
 from app.settings import Settings
 from app.sync.ledger.ledger import open_ledger
-from app.sync.runs.directory_reads import forget, read_directory
+from app.sync.runs.directory_reads import ReadOptions, forget, read_directory
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import Heartbeat, workers
 from tests.monitoring.notify.conftest import Past, Receiver
@@ -467,7 +467,7 @@ def test_shrunk_source_is_reported_until_it_is_accepted(
         "additions and changes were applied, removals were not"
     )
     assert data["advice"].endswith("usher directory refresh --accept-shrink people")
-    read_directory(engine, [source], clock=time, accept_shrink=["people"])
+    read_directory(engine, [source], ReadOptions(accept_shrink=["people"]), clock=time)
     watch.tick()
     assert kept.events() == [("began", "shrunk"), ("over", "shrunk")]
 

@@ -16,7 +16,7 @@ from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.foundation.database.engine import open_engine
 from app.settings import Settings
-from app.sync.runs.directory_reads import RefreshReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, read_directory
 from tests.tables import make_tables
 
 TOKEN, OTHER_TOKEN, ASK = "scim-" + "s" * 20, "push-" + "p" * 20, "ask-" + "a" * 20
@@ -122,7 +122,7 @@ class Directory:
                     meanwhile()
 
         sources = sources_from_settings((settings or self.settings).directory, store=store)
-        return read_directory(self.engine, sources, clock=self.clock, **options)
+        return read_directory(self.engine, sources, ReadOptions(**options), clock=self.clock)
 
 
 class Statements:

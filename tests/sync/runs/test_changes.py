@@ -16,7 +16,7 @@ from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection
-from app.sync.runs.directory_reads import RefreshReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, read_directory
 from tests.tables import make_tables
 from tests.worlds.changing_source import ChangingSource, Fault
 from tests.worlds.record_references import references
@@ -260,7 +260,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     source.put("ada", User(user_id="ada", name="Ada", email=""))
     source.put("bob", *person("bob", "Robert"))
     source.asked.clear()
-    report = read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["ada"]))
+    report = read_directory(engine, [source], ReadOptions(selection=Selection.of(user_ids=["ada"])), clock=lambda: NOW)
     [request] = source.asked
     assert request.part is not None
     assert (request.part.user_ids, [one.id for one in request.part.objects]) == (("ada",), ["ada"])
@@ -278,7 +278,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
 def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.asked.clear()
-    read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"]))
+    read_directory(engine, [source], ReadOptions(selection=Selection.of(["acme"])), clock=lambda: NOW)
     [request] = source.asked
     assert request.part is not None
     assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
@@ -293,7 +293,9 @@ def test_source_without_changes_is_read_completely(engine: Engine) -> None:
     source.put("ada", *person("ada"))
     read(engine, source)
     source.remove("ada")
-    report = read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["somebody"]))
+    report = read_directory(
+        engine, [source], ReadOptions(selection=Selection.of(user_ids=["somebody"])), clock=lambda: NOW
+    )
     assert report.sources[0].answered == ""
     assert model(engine) == {ACME.key: ACME}
     assert source.asked[1].since == ""

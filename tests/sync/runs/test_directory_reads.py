@@ -19,6 +19,7 @@ from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import (
+    ReadOptions,
     RefreshReport,
     UnknownSourceError,
     check,
@@ -84,7 +85,7 @@ Refresh = Callable[..., RefreshReport]
 @pytest.fixture
 def run(engine: Engine) -> Refresh:
     def run(*sources: GivenSource | FileSource, accept_empty: tuple[str, ...] = ()) -> RefreshReport:
-        return read_directory(engine, sources, clock=lambda: NOW, accept_empty=accept_empty)
+        return read_directory(engine, sources, ReadOptions(accept_empty=accept_empty), clock=lambda: NOW)
 
     return run
 

@@ -18,7 +18,7 @@ from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.directory_reads import RefreshReport, read_directory
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, read_directory
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -60,7 +60,7 @@ class Company:
         self.objects.put(thing("users", id_, value))
 
     def read(self, *, full: bool) -> RefreshReport:
-        return read_directory(self.engine, [self.source], clock=lambda: NOW, full=["ad"] if full else [])
+        return read_directory(self.engine, [self.source], ReadOptions(full=["ad"] if full else []), clock=lambda: NOW)
 
     def records(self) -> list[Record]:
         with reading(self.engine) as connection:

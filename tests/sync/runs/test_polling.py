@@ -15,7 +15,7 @@ from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.directory_reads import read_directory
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
 from app.sync.runs.queue import CHANGES
@@ -244,7 +244,7 @@ def test_a_whole_read_that_changes_overtook_counts_when_it_caught_up(
     def meanwhile() -> None:
         people.put("bob", *person("bob", disabled=True))
         time.move_on(minutes=1)
-        read_directory(engine, [people, others], clock=time, only={"people"})
+        read_directory(engine, [people, others], ReadOptions(only={"people"}), clock=time)
 
     people.faults.append(Fault.MOVED)
     people.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
