@@ -35,7 +35,7 @@ def run_now(
     lock = parts.sync_lock()
     _acquire(lock, parts, timeout)
     try:
-        parts.runs.orphaned()
+        parts.runs.end_orphans()
         actor = operator()
         audit_hook = audited(parts.audit, actor, requested_action(request), request.asked_reason)
         run, _ = parts.runs.enqueue(replace(request, asked_by=actor.name), audit_hook=audit_hook)

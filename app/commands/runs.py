@@ -46,7 +46,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
             else:
                 _list_runs(runs)
             return
-        run = parts.runs.get(parts.runs.named(run_id))
+        run = parts.runs.get(parts.runs.find_id(run_id))
         changes = changes_of(parts, run.run_id)
         if as_json:
             show_json_lists(RunWire.of(run), {"changes": map(change_to_wire, changes)})
@@ -83,7 +83,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     settings = invocation.settings()
     with application(settings) as parts:
-        run_id = _resolved(run_id, parts.runs.named_held(run_id, can_be_approved=True))
+        run_id = _resolved(run_id, parts.runs.find_held_id(run_id, can_be_approved=True))
         why, actor = stored_reason(reason), operator()
         audit_hook = audited(parts.audit, actor, RunAction.APPROVE, why)
         held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
@@ -123,7 +123,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     with application(invocation.settings()) as parts:
         why, actor = stored_reason(reason), operator()
         audit_hook = audited(parts.audit, actor, RunAction.DISCARD, why)
-        run_id = _resolved(run_id, parts.runs.named_held(run_id))
+        run_id = _resolved(run_id, parts.runs.find_held_id(run_id))
         run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")
         if as_json:

@@ -289,7 +289,7 @@ def _applicable_plan(parts: Application, prefix: str) -> str:
     from app.sync.runs.run import RunNotFoundError
 
     try:
-        plan_id = parts.runs.named_plan(prefix)
+        plan_id = parts.runs.find_plan_id(prefix)
     except RunNotFoundError as error:
         raise CommandError(f"{error} of this backend: usher plan makes one") from error
     if plan_id != prefix:

@@ -23,6 +23,8 @@ from app.foundation.database.errors import log_fields
 from app.foundation.database.statements import run
 from app.monitoring.tables import BUCKETS, NodeMinuteRow
 
+_log = structlog.stdlib.get_logger(__name__)
+
 ProcessRole = Literal["service", "worker"]
 
 RETENTION = timedelta(days=30)
@@ -89,7 +91,7 @@ class NodeActivity:
     def write(self, engine: Engine) -> bool:
         """Adds the counts to the node's row of the minute. Returns whether that succeeded."""
         with self._lock:
-            taken, self._counts = self._counts, [0] * len(_COUNTS)
+            counts, self._counts = self._counts, [0] * len(_COUNTS)
         now = self._clock()
         row = {
             "node": self.node,
@@ -98,15 +100,15 @@ class NodeActivity:
             "minute": (epoch_ms(now) - _HEARTBEAT_MS // 2) // _MINUTE_MS * _MINUTE_MS,
             "seen_at": epoch_ms(now),
             "version": __version__,
-            **dict(zip(_COUNTS, taken, strict=True)),
+            **dict(zip(_COUNTS, counts, strict=True)),
         }
         try:
             with writing(engine) as connection:
                 run(connection, _ADD, row)
         except Exception as error:  # noqa: BLE001 - it is logged
-            structlog.stdlib.get_logger(__name__).warning("activity_not_written", **log_fields(error))
+            _log.warning("activity_not_written", **log_fields(error))
             with self._lock:
-                self._counts = [new + old for new, old in zip(self._counts, taken, strict=True)]
+                self._counts = [new + old for new, old in zip(self._counts, counts, strict=True)]
             return False
         return True
 

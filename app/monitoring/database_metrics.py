@@ -19,6 +19,7 @@ from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.pending import pending_since
 from app.access.refresh.push_sequences import PushState, push_states
 from app.access.revisions import latest_revision
+from app.directory.source import Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import NoTurnError
@@ -266,7 +267,7 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
     (
         "usher_directory_source_up",
         "Whether the last read of a source was complete.",
-        lambda source: float(source.last_verdict == "complete"),
+        lambda source: float(source.last_verdict == Verdict.COMPLETE),
     ),
     (
         "usher_directory_read_seconds",

@@ -21,6 +21,8 @@ from app import __version__
 from app.access.decision.decide import Rule
 from app.access.index.index import AccessIndex
 
+_log = structlog.stdlib.get_logger(__name__)
+
 # The service, which calls no backend, does not load the client.
 if TYPE_CHECKING:
     from app.client.records import CallRecord
@@ -160,4 +162,4 @@ class _SharedCounters(Collector):
             yield from list(self._files.collect())  # type: ignore[no-untyped-call] # as above
         except (struct.error, ValueError, OSError) as error:
             # A process that died while it created its file must not hide all other metrics.
-            structlog.stdlib.get_logger(__name__).warning("counters_unreadable", problem=type(error).__name__)
+            _log.warning("counters_unreadable", problem=type(error).__name__)

@@ -117,7 +117,7 @@ class Worker:
 
     def _end_orphans(self) -> None:
         self._orphans_checked_at = self.clock()
-        orphans = self.runs.orphaned(self._lost)
+        orphans = self.runs.end_orphans(self._lost)
         self._lost.clear()
         for run in orphans:
             _log.warning("run_orphaned", run_id=run.run_id, error=run.error)

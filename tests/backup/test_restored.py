@@ -145,7 +145,7 @@ def test_backup_from_the_middle_of_a_run_continues(world: FileWorld, people: Peo
     backup.restore(world)
     assert world.runs.get(run.run_id).status == RunStatus.APPLYING
     # What any worker does first when nobody holds the lock.
-    assert [one.run_id for one in world.runs.orphaned()] == [run.run_id]
+    assert [one.run_id for one in world.runs.end_orphans()] == [run.run_id]
     assert ended(world) == "done"
     assert world.members() == set(people.users)
     assert run_of(world).calls == 0

@@ -182,7 +182,7 @@ class Prepared:
         lock = sync_lock(world.engine)
         if not lock.acquire():
             return ["the lock of the dead process is still held"]
-        world.runs.orphaned()
+        world.runs.end_orphans()
         lock.release()
         run = world.sync(verify=self.scenario.verify)
         found = [] if run.status is RunStatus.DONE else [f"the next run is {run.status}: {run.error}"]

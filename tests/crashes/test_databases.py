@@ -37,7 +37,7 @@ def world(memory: Path) -> Iterator[FaultyWorld]:
 
 def in_step(world: FaultyWorld) -> bool:
     world.time.move_on(hours=7)
-    world.runs.orphaned()
+    world.runs.end_orphans()
     run = world.sync()
     assert run.status is RunStatus.DONE, run.error
     return not differences(world) and not ledger_differences(world)

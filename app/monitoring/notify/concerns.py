@@ -93,9 +93,9 @@ class Expectations:
 
     due_after: DueAfter
     missed_after: timedelta
-    """The delay after which a due run is missed; zero: never."""
+    """The delay after which a due run is missed. Zero: never."""
     worker_after: timedelta = timedelta(0)
-    """The time without a heartbeat after which a worker is dead; zero: workers are not checked."""
+    """The time without a heartbeat after which a worker is dead. Zero: workers are not checked."""
 
 
 def concerns(
@@ -103,7 +103,7 @@ def concerns(
 ) -> list[Concern]:
     """All concerns, in a fixed order. ``connection`` reads from one snapshot.
 
-    ``limit``: the number up to which failing and parked items are counted; None: all of them.
+    ``limit``: the number up to which failing and parked items are counted. None: all of them.
     """
     states = source_states(connection)
     return [
@@ -124,17 +124,17 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
         return
     last = runs[-1]
     holds = [hold for run in runs for hold in run.holds]
-    shown = [_describe_hold(hold) for hold in holds]
-    further = f" and {len(shown) - _HOLDS_SHOWN} more" if len(shown) > _HOLDS_SHOWN else ""
+    first = "; ".join(_describe_hold(hold) for hold in holds[:_HOLDS_SHOWN])
+    further = f" and {len(holds) - _HOLDS_SHOWN} more" if len(holds) > _HOLDS_SHOWN else ""
     deletes = sum(run.deletes for run in runs)
     until = f" until {_time_text(from_epoch_ms(last.held_until))}" if last.held_until is not None else ""
     yield Concern(
         cause=Cause.HELD,
-        fingerprint=orjson.dumps(sorted({(str(h.get("kind")), str(h.get("organizationId"))) for h in holds})).decode(),
+        fingerprint=orjson.dumps(
+            sorted({(str(hold.get("kind")), str(hold.get("organizationId"))) for hold in holds})
+        ).decode(),
         size=deletes,
-        summary=_one_line(
-            f"{counted(deletes, 'delete')} {are(deletes)} held back{until}: {'; '.join(shown[:_HOLDS_SHOWN])}{further}"
-        ),
+        summary=_one_line(f"{counted(deletes, 'delete')} {are(deletes)} held back{until}: {first}{further}"),
         advice=f"review them with usher runs {last.run_id}, then run usher approve {last.run_id}, or fix the directory",
         since=from_epoch_ms(last.finished_at),
         run_id=last.run_id,
@@ -204,13 +204,13 @@ def _describe_failure(failure: Failure) -> str:
 def _worker(connection: Connection, now: datetime, expectations: Expectations) -> Iterator[Concern]:
     if not expectations.worker_after:
         return
-    known = workers(connection)
-    dead = [worker for worker in known if now - from_epoch_ms(worker.seen_at) >= expectations.worker_after]
+    states = workers(connection)
+    dead = [worker for worker in states if now - from_epoch_ms(worker.seen_at) >= expectations.worker_after]
     recently = [worker for worker in dead if now - from_epoch_ms(worker.seen_at) < _RECENTLY]
-    if not dead or (len(dead) < len(known) and len(recently) < _MANY_DEATHS):
+    if not dead or (len(dead) < len(states) and len(recently) < _MANY_DEATHS):
         return
     last = dead[0]
-    if len(dead) == len(known):
+    if len(dead) == len(states):
         since = from_epoch_ms(last.seen_at)
         summary = f"no worker is running: the last heartbeat, of {_one_line(last.name)}, was at {_time_text(since)}"
     else:
@@ -218,7 +218,7 @@ def _worker(connection: Connection, now: datetime, expectations: Expectations) -
         since = from_epoch_ms(recently[-1].seen_at)
     yield Concern(
         cause=Cause.WORKER,
-        fingerprint="none running" if len(dead) == len(known) else "repeated deaths",
+        fingerprint="none running" if len(dead) == len(states) else "repeated deaths",
         summary=summary,
         advice="find the cause in its log and in the system's log (such as a lack of memory), and start usher worker",
         since=since,
@@ -249,11 +249,11 @@ def _source(state: SourceState) -> Iterator[Concern]:
     if state.refusal is not None:
         yield _refused_source(state, state.refusal)
         return
-    if state.last_verdict not in {"failed", "partial"}:
+    if state.last_verdict not in {FAILED, PARTIAL}:
         return
-    since = state.last_good_at if state.last_verdict == "failed" else state.last_complete_at
+    since = state.last_good_at if state.last_verdict == FAILED else state.last_complete_at
     reason = _one_line(state.last_reason)
-    if state.last_verdict == "failed":
+    if state.last_verdict == FAILED:
         summary = f"source {_one_line(state.name)} cannot be read: {reason}"
         advice = "run usher directory check to see the errors; until then, its last good records stay in force"
     else:
@@ -339,7 +339,7 @@ def _retained(state: SourceState) -> Iterator[Concern]:
 
 
 def _first_of(*times: int | None) -> datetime:
-    """The first of these times, in epoch milliseconds, that is known; otherwise the epoch."""
+    """The first of these times, in epoch milliseconds, that is known. Otherwise the epoch."""
     return from_epoch_ms(next((time for time in times if time is not None), 0))
 
 

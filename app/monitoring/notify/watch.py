@@ -34,6 +34,8 @@ from app.monitoring.notify.outbox import (
     take_lease,
 )
 
+_log = structlog.stdlib.get_logger(__name__)
+
 FindConcerns = Callable[[Connection, datetime], Sequence[Concern]]
 """Returns the concerns at a moment."""
 
@@ -87,7 +89,7 @@ class Watch:
 
         An unavailable database is logged once, however long it takes.
         """
-        log = structlog.stdlib.get_logger(__name__)
+        log = _log.bind()
         pause = self.interval
         away = False
         while True:
@@ -112,7 +114,7 @@ class Watch:
         """Reports all changes, tries each due message once, and returns the changes."""
         changes = self._report()
         for change in changes:
-            _log(change)
+            _log_change(change)
         self._deliver()
         return changes
 
@@ -168,7 +170,7 @@ class Watch:
                 self._try(message)
 
     def _try(self, message: WaitingMessage) -> None:
-        log = structlog.stdlib.get_logger(__name__).bind(message_id=message.message_id, channel=message.channel)
+        log = _log.bind(message_id=message.message_id, channel=message.channel)
         channel = next(channel for channel in self.channels if channel.name == message.channel)
         delivered_at = next_try_at = None
         problem = ""
@@ -192,9 +194,9 @@ class Watch:
             settle(connection, message, delivered_at=delivered_at, next_try_at=next_try_at, problem=problem)
 
 
-def _log(change: Change) -> None:
+def _log_change(change: Change) -> None:
     concern = change.concern
-    log = structlog.stdlib.get_logger(__name__).bind(
+    log = _log.bind(
         cause=concern.cause.value,
         summary=concern.summary,
         since=utc_text(concern.since, timespec="seconds"),

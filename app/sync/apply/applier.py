@@ -41,6 +41,8 @@ from app.sync.plan.dependencies import any_unsent_adds, find_dependents, find_un
 from app.sync.plan.rules import Action, Phase
 from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
 
+_log = structlog.stdlib.get_logger(__name__)
+
 AHEAD = 3
 """Recorded calls that wait for a free thread, as a multiple of the threads: their work during a transaction."""
 
@@ -62,7 +64,7 @@ class _PhaseQueue:
     ready: deque[Batch] = field(default_factory=deque)
     """Batches that come before ``batches``, because the call that they waited for is settled."""
     waiting: dict[str, deque[Batch]] = field(default_factory=dict)
-    """By scope with a call in flight: the batches that have to wait until it is settled."""
+    """A scope with a call in flight → the batches that have to wait until it is settled."""
     is_exhausted: bool = False
 
     @property
@@ -70,7 +72,7 @@ class _PhaseQueue:
         return self.is_exhausted and not self.ready
 
     def next_batch(self, most_waiting: int) -> Batch | None:
-        """The next batch that can be sent; None if there is none, or if ``most_waiting`` batches have to wait."""
+        """The next batch that can be sent. None if there is none, or if ``most_waiting`` batches have to wait."""
         while not self.ready:
             if self.is_exhausted or sum(map(len, self.waiting.values())) >= most_waiting:
                 return None
@@ -172,7 +174,7 @@ class Applier:
         while True:
             for outcome in answered.values():
                 queue.release_next(outcome.batch)
-            fresh = self._take(queue, in_flight)
+            fresh = self._next_batches(queue, in_flight)
             if answered or fresh:
                 for call_id, batch in self._write(queue, answered, fresh).items():
                     pool.submit(self._send, call_id, batch)
@@ -202,26 +204,25 @@ class Applier:
                 raise outcome.error
         return answered
 
-    def _take(self, queue: _PhaseQueue, in_flight: int) -> list[Batch]:
+    def _next_batches(self, queue: _PhaseQueue, in_flight: int) -> list[Batch]:
         """The batches to send next, so that the threads have work during a transaction."""
         most = self.threads * (1 + AHEAD)
-        taken: list[Batch] = []
-        while len(taken) < most - in_flight and self.gate.ending is None and (batch := queue.next_batch(most)):
-            taken.append(batch)
-        return taken
+        batches: list[Batch] = []
+        while len(batches) < most - in_flight and self.gate.ending is None and (batch := queue.next_batch(most)):
+            batches.append(batch)
+        return batches
 
     def _write(self, queue: _PhaseQueue, answered: dict[int, BatchOutcome], fresh: list[Batch]) -> dict[int, Batch]:
-        """Settles answers and records the next calls in one transaction; returns the batches to send, by call."""
+        """Settles answers and records the next calls in one transaction. Returns the batches to send, by call."""
         for pause in (*_DATABASE_PATIENCE, None):
             try:
                 with writing(self.engine) as connection:
                     state = self._state.next()
-                    calls, left_out = self._settle(connection, state, answered, fresh)
+                    calls, left_out = self._settle_answers(connection, state, answered, fresh)
             except SQLAlchemyError as error:
                 if pause is None or not is_outage(error):
                     raise
-                log = structlog.stdlib.get_logger(__name__)
-                log.warning("database_away", run_id=self.run_id, reason=cause_of(error), wait=pause)
+                _log.warning("database_away", run_id=self.run_id, reason=cause_of(error), wait=pause)
                 self.sleep(pause)
                 continue
             break
@@ -236,7 +237,7 @@ class Applier:
             queue.release_next(batch)
         return calls
 
-    def _settle(
+    def _settle_answers(
         self, connection: Connection, state: ApplyState, answered: dict[int, BatchOutcome], fresh: list[Batch]
     ) -> tuple[dict[int, Batch], list[Batch]]:
         if not is_still(connection, self.run_id, "applying"):
@@ -254,11 +255,11 @@ class Applier:
         for outcome in ours.values():
             processor.process(outcome)
         settle(connection, settlement, now_ms=now_ms, random=self.random)
-        calls, left_out = self._record(connection, state, fresh, now_ms)
+        calls, left_out = self._journal(connection, state, fresh, now_ms)
         state.cancel_requested = store_counts(connection, self.run_id, state.counts, state.calls)
         return calls, left_out
 
-    def _record(
+    def _journal(
         self, connection: Connection, state: ApplyState, fresh: list[Batch], now_ms: int
     ) -> tuple[dict[int, Batch], list[Batch]]:
         """Records the next calls. Returns their batches by call, and the batches of which every item is skipped."""

@@ -104,12 +104,12 @@ class BatchOutcome:
 
 
 def exchange_of(calls: Sequence[CallRecord]) -> Exchange:
-    """The summary of the calls that a batch caused."""
-    shown = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
+    """The summary of the calls that a batch caused: the last one with failures, or else the last one."""
+    last = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
     return Exchange(
-        code=None if shown is None else shown.http_status,
+        code=None if last is None else last.http_status,
         tries=sum(call.tries for call in calls),
-        answer=shown.excerpt() if shown is not None and shown.has_failures else "",
+        answer=last.excerpt() if last is not None and last.has_failures else "",
     )
 
 

@@ -48,7 +48,7 @@ class Gate:
     is_cancelled: Callable[[], bool] = lambda: False
     """Whether an operator cancelled the run."""
     ending: Ending | None = field(default=None, init=False)
-    """Why the gate is closed; None: it is open."""
+    """Why the gate is closed. None: it is open."""
     _lock: Lock = field(default_factory=Lock, init=False)
     _unanswered: int = field(default=0, init=False)
 

@@ -96,14 +96,14 @@ def _group(items: Items) -> dict[str, object]:
 
 
 def _users(items: Items, form: RequestForm) -> dict[str, object]:
-    people = []
+    users = []
     for item in items:
-        person = {name: value for name, value in _fields(item).items() if name not in _ACCESS_FIELDS}
-        person["userId"] = item.item_id
+        user = {name: value for name, value in _fields(item).items() if name not in _ACCESS_FIELDS}
+        user["userId"] = item.item_id
         if not form.without_roles and item.access_role:
-            person["accessRole"] = item.access_role
-        people.append(person)
-    return _level(items) | {"users": people}
+            user["accessRole"] = item.access_role
+        users.append(user)
+    return _level(items) | {"users": users}
 
 
 def _add_users(items: Items, form: RequestForm) -> dict[str, object]:
@@ -196,7 +196,7 @@ class BackendWrites:
     client: BackendClient
 
     def write(self, operation: str, request: Request, *, without_roles: bool) -> Mapping[str, ItemAnswer] | None:
-        """Sends a request and returns the answers of items, by id; None if the answer mentions none.
+        """Sends a request and returns the answers of items, by id. None if the answer mentions none.
 
         ``without_roles``: uses the path without roles and access types, if the operation has two.
         """

@@ -122,7 +122,7 @@ class BatchSender:
 
 
 def _follow_up_item(operation: str, item: PlanItem) -> PlanItem | None:
-    """The item as the operation sends it; None if the plan has a separate item for that."""
+    """The item as the operation sends it. None if the plan has a separate item for that."""
     if operation == "disable_organizations":
         return None if item.disabled else item
     if operation == "update_document_access":

@@ -96,7 +96,7 @@ class Verify:
     client: BackendClient
     ledger_id: int
     run_id: str | None
-    """The run that is ``verifying``; None: no other run writes to these tables."""
+    """The run that is ``verifying``. None: no other run writes to these tables."""
     capabilities: Capabilities
     gate: Gate
     threads: int

@@ -35,7 +35,7 @@ class FailureCount:
     parked: bool
     items: int
     since: int | None
-    """When the first of them failed first, in epoch milliseconds; None if unknown."""
+    """When the first of them failed first, in epoch milliseconds. None if unknown."""
 
 
 _NO_LIMIT = 1 << 62
@@ -111,7 +111,7 @@ def failures_of(connection: Connection, ledger_id: int, key: ItemKey) -> list[Fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """What failures have in common; None for any value."""
+    """What failures have in common. None for any value."""
 
     kind: str | None = None
     organization_id: str | None = None
@@ -132,7 +132,7 @@ class SameFailures:
     kinds: dict[str, int]
     """Kind → number of items."""
     since: int | None
-    """When the first of them failed first, in epoch milliseconds; None if unknown."""
+    """When the first of them failed first, in epoch milliseconds. None if unknown."""
 
 
 _GROUPS = f"""

@@ -112,7 +112,7 @@ _IS_SELECTED = """EXISTS (
 
 @contextmanager
 def selected_items(connection: Connection, keys: Sequence[ItemKey], row: str) -> Iterator[str]:
-    """The condition that ``row`` has one of the keys, valid within the block; without keys it is always true."""
+    """The condition that ``row`` has one of the keys, valid within the block. Without keys it is always true."""
     if not keys:
         yield "TRUE"
         return

@@ -127,7 +127,7 @@ LIMIT :limit OFFSET :offset
 
 
 def call_of_item(connection: Connection, plan_id: str, ordinal: int) -> SentCall | None:
-    """The last call that contained an item; None if there is none or it was removed."""
+    """The last call that contained an item. None if there is none or it was removed."""
     for offset in range(0, _MAX_CALLS, _PAGE):
         values = {"plan_id": plan_id, "ordinal": ordinal, "limit": _PAGE, "offset": offset}
         rows = run(connection, _BEFORE, values).all()

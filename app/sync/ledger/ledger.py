@@ -129,7 +129,7 @@ def note_findings(connection: Connection, ledger_id: int, findings: Mapping[str,
 
 
 def last_verify(connection: Connection, ledger_id: int) -> LastVerify | None:
-    """The findings of the last verify; None if there was none."""
+    """The findings of the last verify. None if there was none."""
     row = connection.execute(
         select(_LEDGER.c.looked_at, _LEDGER.c.findings).where(_LEDGER.c.ledger_id == ledger_id)
     ).one_or_none()
@@ -151,7 +151,7 @@ class ItemState:
 
 
 def item_state(connection: Connection, ledger_id: int, key: ItemKey) -> ItemState | None:
-    """The state of an item; None if the ledger does not contain it."""
+    """The state of an item. None if the ledger does not contain it."""
     columns = _ITEM.c["parent_id", "access_type", "access_role", "disabled", "certain", "gone_at"]
     query = select(*columns).where(
         _ITEM.c.ledger_id == ledger_id, *(_ITEM.c[name] == value for name, value in key._asdict().items())

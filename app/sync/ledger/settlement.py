@@ -86,15 +86,15 @@ class Settlement:
     ledger_id: int
     plan_id: str
     done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that succeeded. An item may have several."""
+    """The operation that succeeded → items. An item may have several."""
     deleted: list[int] = field(default_factory=list)
     """Deleted, with everything that they cover."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that the backend lacks. The ledger stores them as done, and the plan as skipped."""
+    """The operation that the backend lacks → items, which the ledger stores as done and the plan as skipped."""
     to_send_when_supported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that the backend lacks."""
+    """The operation that the backend lacks → items."""
     without_roles: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By operation: done, but sent without role or access type."""
+    """The operation → items that are done, but were sent without role or access type."""
     left_behind: list[int] = field(default_factory=list)
     """Cannot be deleted. Removed from the ledger, with everything that they cover."""
     failed: dict[int, str] = field(default_factory=dict)

@@ -99,11 +99,11 @@ class ItemFailureRow(_OfItem, table=True):
     message_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """The first 32 digits of its SHA-256, because messages may be too long for an index."""
     failing_since: int | None = Field(default=None, sa_type=BigInteger)
-    """When the first of these failures happened; None if unknown."""
+    """When the first of these failures happened. None if unknown."""
 
 
 class UnsupportedItemRow(StoreTable, table=True):
-    """An item to send once the backend supports the operation; see ``app.sync.apply.capabilities``."""
+    """An item to send once the backend supports the operation. See ``app.sync.apply.capabilities``."""
 
     __tablename__ = "untold_item"
 
@@ -118,7 +118,7 @@ class UnsupportedItemRow(StoreTable, table=True):
 
 
 class DiscardedItemRow(_OfItem, table=True):
-    """A held delete that an operator discarded; see ``app.sync.plan.deletes``."""
+    """A held delete that an operator discarded. See ``app.sync.plan.deletes``."""
 
     fingerprint: str
     """The effect of the delete. A delete with another one is due."""
@@ -142,7 +142,7 @@ class CallRow(StoreTable, table=True):
     first_ordinal: int = Field(default=0, sa_column_kwargs={"server_default": "0"}, sa_type=BigInteger)
     """The lowest of them, by which the call of an item is found."""
     code: int | None = None
-    """The HTTP status of the last refusal, or else of the last answer; None without an answer."""
+    """The HTTP status of the last refusal, or else of the last answer. None without an answer."""
     tries: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
     """The number of requests, with the further calls that a refusal caused."""
     answer: str = Field(default="", sa_column_kwargs={"server_default": ""})
@@ -161,7 +161,7 @@ class ObservedItemRow(_OfItem, table=True):
     payload: str = "{}"
     """Its fields as JSON."""
     known: str = ""
-    """The attributes that the backend returned; see ``app.sync.ledger.observed.Observed``."""
+    """The attributes that the backend returned. See ``app.sync.ledger.observed.Observed``."""
 
 
 LEDGER_TABLES = tuple(row.__table__ for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow))

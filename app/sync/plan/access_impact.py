@@ -53,7 +53,7 @@ class StoredAccessChange:
     kind: str
     """organization, folder or document."""
     before: str
-    """The role before; empty for no access."""
+    """The role before. Empty for no access."""
     after: str
     users: int
     resources: int
@@ -62,7 +62,7 @@ class StoredAccessChange:
     """All of them, or the first. Empty if they are not listed, or are the users without any entry in the
     organization."""
     resource_ids: Sequence[str]
-    """All of them, or the first; empty if they are not listed."""
+    """All of them, or the first. Empty if they are not listed."""
     names: Mapping[str, Mapping[str, str]]
     """``users`` and ``resources``: id → name, of the first ones."""
 
@@ -127,9 +127,9 @@ class ImpactOfDryRun:
         now: datetime = self.clock()
         changes = access_changes(connection, now, self.policy)
         try:
-            for _, of_organization in groupby(changes, key=lambda found: found.organization_id):
-                for found in sorted(of_organization, key=_rank):
-                    self._add(connection, found)
+            for _, of_organization in groupby(changes, key=lambda change: change.organization_id):
+                for access_change in sorted(of_organization, key=_rank):
+                    self._add(connection, access_change)
         except TooManyStepsError:
             # Without the organizations that were compared before: a part would look like everything.
             self.rows.clear()
@@ -224,15 +224,15 @@ SELECT t.{item}, t.payload FROM (@list(ids)) AS l CROSS JOIN {table} t WHERE {wi
 def _names(connection: Connection, kind: str, organization_id: str, ids: Sequence[str]) -> dict[str, str]:
     """The names of the first ids: after the change, or else before."""
     tables = MODEL_TABLES_OF_KIND[kind]
-    found: dict[str, str] = {}
+    name_of: dict[str, str] = {}
     parameters = {"ids": json_list(ids[:NAMED_IDS]), "organization_id": organization_id}
     within = "t.organization_id = :organization_id AND" if len(tables.keys) > 1 else ""
     for table in (lasting_name(connection, tables.model), tables.model.name):
         for item_id, payload in run(
             connection, _PAYLOADS, parameters, table=table, item=tables.keys[-1], within=within
         ):
-            found[item_id] = str(json.loads(payload).get(NAMED_KINDS[kind].name) or "")
-    return found
+            name_of[item_id] = str(json.loads(payload).get(NAMED_KINDS[kind].name) or "")
+    return name_of
 
 
 _COUNTS = """
@@ -275,7 +275,7 @@ class AffectedPeople:
     people: int
     resources: int
     kind: str
-    """The kind of the resources; empty: several."""
+    """The kind of the resources. Empty: several."""
     is_exact: bool
     """Otherwise there are more."""
 
@@ -285,20 +285,20 @@ def affected_people(connection: Connection, plan_id: str) -> dict[str, AffectedP
     ids, rows_of_plan = run(connection, _SIZE, {"plan_id": plan_id}).one()
     is_read = ids <= _MAX_COUNTED_IDS and rows_of_plan <= _MAX_COUNTED_ROWS
     rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS, first_ids=0 if is_read else 1)
-    found = {}
-    for effect in ("lose", "gain", "change"):
+    affected = {}
+    for effect in EFFECTS:
         of_effect = [row for row in rows if row.effect == effect]
         if of_effect:
             users = {user_id for row in of_effect for user_id in row.user_ids}
             resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
             kinds = {row.kind for row in of_effect}
-            found[effect] = AffectedPeople(
+            affected[effect] = AffectedPeople(
                 max(len(users), *(row.users for row in of_effect)),
                 max(len(resources), *(row.resources for row in of_effect)),
                 kinds.pop() if len(kinds) == 1 else "",
                 is_read and all(len(row.user_ids) == row.users for row in of_effect),
             )
-    return found
+    return affected
 
 
 def list_access(
@@ -313,7 +313,7 @@ def list_access(
 ) -> list[StoredAccessChange]:
     """The next rows of a plan after the ordinal ``after``, of one organization and effect if they are set.
 
-    ``first_ids``: only so many users and resources of each row are read; 0: all.
+    ``first_ids``: only so many users and resources of each row are read. 0: all.
     """
     parameters = {"plan_id": plan_id, "after": after, "limit": limit, "organization_id": organization_id}
     columns = _COLUMNS
@@ -335,7 +335,7 @@ def _parsed(row: RowMapping, first_ids: int) -> StoredAccessChange:
 
 def _first(beginning: str, number: int) -> list[str]:
     """The first texts of a JSON list of which only the beginning was read."""
-    return [json.loads(found[0]) for found in islice(_TEXT.finditer(beginning), number)]
+    return [json.loads(match[0]) for match in islice(_TEXT.finditer(beginning), number)]
 
 
 _IDS_OF_ROW = """

@@ -185,7 +185,7 @@ def fill_steps(
 ) -> tuple[Hold, ...]:
     """Fills ``step`` with the differences between ``desired`` and the ledger, and returns the holds of the limits.
 
-    ``retried``: the failed items that are retried, of the kinds that are; empty: all."""
+    ``retried``: the failed items that are retried, of the kinds that are. Empty: all."""
     run(connection, _STEP_TABLE)
     if parameters["approving"] is None:
         run(connection, _DIFFERENCES, parameters, **ASPECT_BITS)

@@ -121,7 +121,7 @@ def _known(attributes: Mapping[str, object]) -> dict[str, object]:
 
 
 def _former_fields(connection: Connection, item: PlanItem) -> dict[str, object]:
-    """The fields behind the digest of a delete; empty if they are unknown."""
+    """The fields behind the digest of a delete. Empty if they are unknown."""
     kind = record_kind(item.kind)
     table = TABLES_OF_KIND[kind]
     *within, own = table.keys

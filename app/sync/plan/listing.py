@@ -75,7 +75,7 @@ def list_changes(
 
 
 def read_change(connection: Connection, plan_id: str, ordinal: int) -> PlannedChange | None:
-    """One item of a plan; None if it does not exist."""
+    """One item of a plan. None if it does not exist."""
     return next(iter(_read(connection, plan_id, [ordinal])), None)
 
 

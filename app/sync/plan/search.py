@@ -76,7 +76,7 @@ def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: i
 
 
 def count(connection: Connection, plan_id: str, criteria: ItemFilter, *, limit: int) -> int:
-    """The number of items. Without a status and an id it follows from the parts; otherwise it is at most ``limit``."""
+    """The number of items. Without a status and an id it follows from the parts. Otherwise it is at most ``limit``."""
     if criteria.status is None and criteria.item_id is None and not criteria.is_everything:
         return sum(last - first + 1 for first, last in _ranges(connection, plan_id, criteria))
     return len(find(connection, plan_id, criteria, after=None, limit=limit))

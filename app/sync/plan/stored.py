@@ -205,7 +205,7 @@ _SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
 
 
 def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
-    """Loads a plan; None if it does not exist. ``counts``: the counts of its items, if the caller has them."""
+    """Loads a plan. None if it does not exist. ``counts``: the counts of its items, if the caller has them."""
     row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
     if row is None:
         return None

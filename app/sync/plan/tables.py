@@ -21,7 +21,7 @@ class PlanRow(StoreTable, table=True):
     plan_hash: str
     created_at: int = Field(sa_type=BigInteger)
     organization_ids: str = "[]"
-    """Its selection as a JSON list; empty means all."""
+    """Its selection as a JSON list. Empty means all."""
     user_ids: str = "[]"
     limits: str = "[]"
     """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, limit, allowed, reason}. ``below``: the
@@ -57,7 +57,7 @@ class PlanItemRow(StoreTable, table=True):
     access_role: str = ""
     disabled: bool = False
     payload: str = ""
-    """The fields to send as JSON; empty if the operation sends none."""
+    """The fields to send as JSON. Empty if the operation sends none."""
     reason: str
     """Why it is necessary, in one sentence."""
     covered_by: int | None = Field(default=None, sa_type=BigInteger)
@@ -88,7 +88,7 @@ class PlanPartRow(StoreTable, table=True):
 
 
 class PlanImpactRow(StoreTable, table=True):
-    """The users of an organization that a plan affects; see ``app.sync.plan.summary``."""
+    """The users of an organization that a plan affects. See ``app.sync.plan.summary``."""
 
     __table_args__ = (Index(None, "plan_id", "people"),)
 
@@ -105,14 +105,14 @@ class PlanImpactRow(StoreTable, table=True):
 
 
 class PlanAccessRow(StoreTable, table=True):
-    """A change of access that a dry run found; see ``app.sync.plan.access_impact.StoredAccessChange``."""
+    """A change of access that a dry run found. See ``app.sync.plan.access_impact.StoredAccessChange``."""
 
     plan_id: str = Field(primary_key=True)
     ordinal: int = Field(primary_key=True, sa_type=BigInteger)
     organization_id: str
     kind: str
     before: str
-    """The role before; empty for no access."""
+    """The role before. Empty for no access."""
     after: str
     users: int = Field(sa_type=BigInteger)
     resources: int = Field(sa_type=BigInteger)

@@ -81,15 +81,15 @@ class RunContext:
     ledger_id: int | None = None
     base: Base = field(default_factory=Base)
     depends_on: DatabaseState | None = None
-    """Of a dry run: the state of the database that must not change until the plan is made; None if it may."""
+    """The state of the database that must not change until the plan of a dry run is made. None if it may."""
     impact: ImpactOfDryRun | None = None
-    """Of a dry run that reads the directory: its access impact."""
+    """The access impact of a dry run that reads the directory."""
     before: Counts = field(default_factory=dict)
     """The counts before the held deletes were approved."""
 
 
 def plans_since(base: Base, run: Run, ledger: Ledger) -> tuple[str, ...]:
-    """The plans since which the run plans only changes; empty: it plans everything. ``ledger``: as the run began."""
+    """The plans since which the run plans only changes. Empty: it plans everything. ``ledger``: as the run began."""
     if run.dry_run or run.plan_is_fixed or run.selection.user_ids or run.allow_deletes or run.retry:
         return ()
     # A ledger that was never verified is verified first. Otherwise it changes only with its revision.
@@ -162,7 +162,7 @@ def directory_report(report: RefreshReport) -> RunReport:
 
 
 def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> UnknownIds | None:
-    """The ids of a selection that exist in neither the directory nor the ledger; None if there are none. Without them,
+    """The ids of a selection that exist in neither the directory nor the ledger. None if there are none. Without them,
     a run for a mistyped id would look like a run for an id that is up to date."""
     parameters = {"ledger_id": ledger_id, **selection.parameters}
     organizations = sorted(statements.run(connection, _UNKNOWN_ORGANIZATIONS, parameters).scalars())

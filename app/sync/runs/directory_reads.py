@@ -57,7 +57,7 @@ class SourceReport:
     """Kind → number of records, for kinds with records."""
     seconds: float = 0
     answered: str = ""
-    """``changes`` or ``part``; empty if everything was read."""
+    """``changes`` or ``part``. Empty if everything was read."""
     gone: int = 0
     """The number of objects that were reported as gone."""
     losses: Losses = field(default_factory=dict)
@@ -65,7 +65,7 @@ class SourceReport:
     guard: Guard = field(default_factory=Guard)
     """The maximum of losses."""
     refused: str = ""
-    """Why the guard refused it; empty if it did not."""
+    """Why the guard refused it. Empty if it did not."""
     known_empty: bool = False
     """Whether nothing was pushed to it so far."""
 
@@ -113,7 +113,7 @@ class RefreshReport(ReadReport):
     """The result of a refresh."""
 
     revision: int
-    """The current revision; 0 if no source was ever read."""
+    """The current revision. 0 if no source was ever read."""
     changed: bool
     """Whether the access model was changed."""
     changes: Mapping[str, ChangeCounts]
@@ -122,7 +122,7 @@ class RefreshReport(ReadReport):
     """Sources that are no longer configured. Their records stay in force until ``forget``."""
     seconds: float
     depends_on: DatabaseState | None = None
-    """Of a candidate: the state of the database that must not change; None if it may."""
+    """The state of the database that must not change if a candidate was read. None if it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class ReadOptions:
     """What is read, by the names of sources, and which losses are accepted. By default everything is read."""
 
     only: Collection[str] | None = None
-    """The sources to read; None means all."""
+    """The sources to read. None means all."""
     full: Collection[str] = ()
     """Sources that are read completely even if they support changes."""
     selection: Selection | None = None
@@ -161,7 +161,7 @@ def read_directory(
     Sources are read concurrently. The last good records of a failed source stay in force. Sources that only receive
     pushes stay as they are, and are not in the report.
 
-    - ``guard``: the maximum of losses for sources without a guard of their own; None for the default.
+    - ``guard``: the maximum of losses for sources without a guard of their own. None for the default.
     - ``is_planned_from``: a plan is made from the candidate.
     - ``change_hook``: is called in the transaction, with the changes.
 

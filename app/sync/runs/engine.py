@@ -78,6 +78,8 @@ from app.sync.runs.run import (
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _CHANGED = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
     RunStatus.FAILED: logging.ERROR,
@@ -112,7 +114,7 @@ class SyncEngine:
     sleep: Sleep
     random: Random
     what_if: WhatIf | None = None
-    """Of a dry run: the files that replace configured sources."""
+    """The files that replace configured sources in a dry run."""
     _base: Base = field(default_factory=Base, init=False)
 
     @property
@@ -143,7 +145,7 @@ class SyncEngine:
             base=self._base,
         )
         self._base = Base()
-        log = structlog.stdlib.get_logger(__name__).bind(run_id=run_id)
+        log = _log.bind(run_id=run_id)
         log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
         try:
             if run.dry_run:
@@ -333,8 +335,7 @@ class SyncEngine:
             unknown = unknown_ids(connection, ledger.ledger_id, run.selection)
         if unknown is not None:
             context.report["unknown"] = unknown
-            log = structlog.stdlib.get_logger(__name__)
-            log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
+            _log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
 
     def _compare_plans(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> None:
         """Checks before a verify that a plan of changes is the same as a plan of everything."""
@@ -347,7 +348,7 @@ class SyncEngine:
         )
         if is_complete_plan_different(self.engine, request):
             context.report["planOfChangesDiffers"] = True
-            structlog.stdlib.get_logger(__name__).error("plan_of_changes_differs", run_id=context.run.run_id)
+            _log.error("plan_of_changes_differs", run_id=context.run.run_id)
 
     def _plan(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> Plan:
         run = context.run
@@ -422,7 +423,6 @@ class SyncEngine:
     def _end(self, runs: Runs, context: RunContext, ending: Ending | None) -> Run:
         """Ends the run with the status that follows from its items or from ``ending``."""
         context.report |= _capability_report(context.capabilities)
-        log = structlog.stdlib.get_logger(__name__)
         try:
             run = runs.end(
                 context.run.run_id, lambda connection: final_status(connection, context, ending, self.clock())
@@ -431,10 +431,10 @@ class SyncEngine:
             run = runs.get(context.run.run_id)
             if not run.is_final:
                 raise
-            log.warning("run_taken_over", run_id=run.run_id, status=run.status.value, error=run.error)
+            _log.warning("run_taken_over", run_id=run.run_id, status=run.status.value, error=run.error)
             return run
         took = run.finished_at - run.started_at if run.finished_at and run.started_at else None
-        log.log(
+        _log.log(
             # A command prints how its run ended.
             logging.INFO if run.trigger == "command" else _LEVELS.get(run.status, logging.INFO),
             "run_ended",
@@ -449,7 +449,7 @@ class SyncEngine:
 
 
 def _capability_report(capabilities: Capabilities) -> RunReport:
-    """What the backend does not support; empty if everything was supported."""
+    """What the backend does not support. Empty if everything was supported."""
     report = RunReport()
     if operations := capabilities.unsupported_operations():
         report["unsupportedOperations"] = operations

@@ -67,7 +67,7 @@ def delete_files_of_ended_runs(connection: Connection) -> None:
 
 
 def file_of(connection: Connection, run_id: str) -> UploadedFile | None:
-    """The file of a run; None: the run reads the configured sources."""
+    """The file of a run. None: the run reads the configured sources."""
     row = connection.execute(select(_FILE).where(_FILE.c.run_id == run_id)).first()
     return None if row is None else UploadedFile(row.name, row.source, bytes(row.content))
 

@@ -120,7 +120,7 @@ class Recap:
 
     def total(self, status: str) -> int:
         """The number of items with this status."""
-        return sum(number for (_, _, found), number in self.items.items() if found == status)
+        return sum(number for (_, _, outcome), number in self.items.items() if outcome == status)
 
     def done(self) -> dict[str, dict[str, int]]:
         """Kind → action → the number of items that were changed."""
@@ -143,9 +143,9 @@ def recap(connection: Connection, since: datetime) -> Recap:
             continue
         numbers["runs"] += runs
         numbers["failed"] += runs if status == RunStatus.FAILED else 0
-        found = Counter({key: number * runs for key, number in _items(json.loads(encoded))})
-        numbers["busy"] += runs if any(outcome == ItemStatus.DONE for _, _, outcome in found) else 0
-        items += found
+        items_of_runs = Counter({key: number * runs for key, number in _items(json.loads(encoded))})
+        numbers["busy"] += runs if any(outcome == ItemStatus.DONE for _, _, outcome in items_of_runs) else 0
+        items += items_of_runs
     return Recap(
         runs=numbers["runs"],
         busy=numbers["busy"],

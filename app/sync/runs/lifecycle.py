@@ -111,11 +111,11 @@ class Runs:
         with reading(self.engine) as connection:
             return run_from(row_of(connection, run_id))
 
-    def named(self, prefix: str) -> str:
+    def find_id(self, prefix: str) -> str:
         """The id of the run whose id begins with ``prefix``, or of the ``latest``. Raises ``RunNotFoundError``."""
-        return self._named(RUN.c.run_id, prefix, "run", select(RUN.c.run_id).order_by(RUN.c.run_id.desc()))
+        return self._find_id(RUN.c.run_id, prefix, "run", select(RUN.c.run_id).order_by(RUN.c.run_id.desc()))
 
-    def named_held(self, prefix: str, *, can_be_approved: bool = False) -> str:
+    def find_held_id(self, prefix: str, *, can_be_approved: bool = False) -> str:
         """The id of the run whose id begins with ``prefix``, or of the ``latest`` held run.
 
         ``can_be_approved``: of the latest one that can still be approved. Raises ``RunNotFoundError``.
@@ -123,9 +123,9 @@ class Runs:
         latest = select(RUN.c.run_id).where(RUN.c.status == RunStatus.HELD).order_by(RUN.c.run_id.desc())
         if can_be_approved:
             latest = latest.where(or_(RUN.c.held_until.is_(None), RUN.c.held_until >= epoch_ms(self.clock())))
-        return self._named(RUN.c.run_id, prefix, "run", latest, "held run")
+        return self._find_id(RUN.c.run_id, prefix, "run", latest, "held run")
 
-    def named_plan(self, prefix: str) -> str:
+    def find_plan_id(self, prefix: str) -> str:
         """The id of the plan whose id begins with ``prefix``, or of the ``latest`` plan of a dry run.
 
         Raises ``RunNotFoundError``.
@@ -136,9 +136,9 @@ class Runs:
             .where(RUN.c.dry_run, RUN.c.status == RunStatus.DONE)
             .order_by(_PLAN.c.created_at.desc(), _PLAN.c.plan_id.desc())
         )
-        return self._named(_PLAN.c.plan_id, prefix, "plan", latest)
+        return self._find_id(_PLAN.c.plan_id, prefix, "plan", latest)
 
-    def _named(
+    def _find_id(
         self, ids: Column[str], prefix: str, what: str, latest: Select[tuple[str | None]], of_latest: str = ""
     ) -> str:
         with reading(self.engine) as connection:
@@ -292,17 +292,17 @@ class Runs:
             plan_id = row_of(connection, run_id).plan_id
             return [] if plan_id is None else read(connection, plan_id)
 
-    def orphaned(self, causes: Mapping[str, str] | None = None) -> list[Run]:
+    def end_orphans(self, causes: Mapping[str, str] | None = None) -> list[Run]:
         """Ends the runs of processes that died or lost their database, and returns them.
 
         The caller holds the lock, so no run is really running. ``causes``: run id → why it ended, if it is known.
         """
         with writing(self.engine) as connection:
-            left = connection.execute(
+            orphans = connection.execute(
                 select(RUN).where(RUN.c.status.in_(list(RUNNING))).order_by(RUN.c.run_id).with_for_update()
             ).all()
             ended = []
-            for run in map(run_from, left):
+            for run in map(run_from, orphans):
                 by = f" ({run.worker})" if run.worker else ""
                 guess = f"the process that ran it{by}, or its connection to the database, ended unexpectedly"
                 error = f"{(causes or {}).get(run.run_id, guess)}; the next run continues from there"
@@ -321,10 +321,12 @@ class Runs:
             return None
         with reading(self.engine) as connection:
             before = 0
-            link: str | None = run.run_id
-            while link is not None and before <= MAX_CONTINUATIONS:
-                row = connection.execute(select(RUN.c.run_id, RUN.c.status).where(RUN.c.continued_by == link)).first()
-                link = None if row is None else row.run_id
+            continuation: str | None = run.run_id
+            while continuation is not None and before <= MAX_CONTINUATIONS:
+                row = connection.execute(
+                    select(RUN.c.run_id, RUN.c.status).where(RUN.c.continued_by == continuation)
+                ).first()
+                continuation = None if row is None else row.run_id
                 before += row is not None and row.status == RunStatus.FAILED
         if before >= MAX_CONTINUATIONS and run.status is RunStatus.FAILED:
             return None
@@ -361,14 +363,14 @@ class Runs:
             ).rowcount
             connection.execute(delete(KEY).where(KEY.c.run_id.not_in(select(RUN.c.run_id))))
             connection.execute(delete(_CALL).where(_CALL.c.settled_at < before))
-            kept = select(RUN.c.plan_id).where(RUN.c.plan_id.is_not(None))
+            made = select(RUN.c.plan_id).where(RUN.c.plan_id.is_not(None))
             requested = select(RUN.c.requested_plan_id).where(RUN.c.requested_plan_id.is_not(None))
             in_flight = select(_CALL.c.plan_id).where(_CALL.c.settled_at.is_(None))
             connection.execute(
                 delete(_PLAN)
                 .where(_PLAN.c.created_at < brief)
                 .where(
-                    _PLAN.c.plan_id.not_in(kept), _PLAN.c.plan_id.not_in(requested), _PLAN.c.plan_id.not_in(in_flight)
+                    _PLAN.c.plan_id.not_in(made), _PLAN.c.plan_id.not_in(requested), _PLAN.c.plan_id.not_in(in_flight)
                 )
             )
             for table in _OF_PLANS:

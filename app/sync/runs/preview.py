@@ -33,7 +33,7 @@ class Preview:
     """The verdict of the source."""
     reason: str
     refused: str = ""
-    """Why the guard would refuse the read; empty if it would not."""
+    """Why the guard would refuse the read. Empty if it would not."""
     suspicion: str = ""
     """Why an empty read is suspicious, if there is nothing to compare it with."""
     is_compared: bool = False
@@ -58,7 +58,7 @@ def preview(
 ) -> Preview:
     """Reads the previewed source. ``sources``: all configured sources, with the previewed one in its place.
 
-    ``engine``: the database to compare with; None for no comparison.
+    ``engine``: the database to compare with. None for no comparison.
     """
     if engine is None or _is_empty(engine):
         (source,) = (source for source in sources if source.name == previewed.name)
@@ -102,7 +102,7 @@ def _preview_alone(source: Source, previewed: PreviewedSource, progress: Reading
 def _compared_preview(
     end: End | None, read: SourceReport, changes: Mapping[str, ChangeCounts], problems: Sequence[ProblemGroup]
 ) -> Preview:
-    """The preview of a read on a candidate. ``end``: the end of the source; None: it was given up."""
+    """The preview of a read on a candidate. ``end``: the end of the source. None: it was given up."""
     refused = read.refused
     if not refused and read.verdict is Verdict.FAILED and end is not None and end.verdict is not Verdict.FAILED:
         # The source succeeded, but the refresh did not accept its read, for example because it is empty.

@@ -55,7 +55,7 @@ def _plain_lines(title: str, value: Any) -> Iterator[str]:
 
 
 def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], sources: int) -> str | None:
-    """The sentence about sources that were not read completely; None if all were.
+    """The sentence about sources that were not read completely. None if all were.
 
     ``verdicts``: name → verdict. ``retained``: sources that are no longer configured. ``sources``: the number of
     configured sources.
@@ -79,13 +79,13 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
 
 
 def incomplete_run(report: RunReport, sources: int) -> str | None:
-    """The sentence about sources that a run did not read completely; None if it read all."""
+    """The sentence about sources that a run did not read completely. None if it read all."""
     verdicts = {read["name"]: read["verdict"] for read in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 
 def unknown_sentence(report: RunReport) -> str | None:
-    """The sentence about unknown ids in a run's report; None if it has none."""
+    """The sentence about unknown ids in a run's report. None if it has none."""
     return _unknown_sentence(report["unknown"]) if "unknown" in report else None
 
 

@@ -109,9 +109,9 @@ class RunRequest:
     retry: bool = False
     """Retry failed items now."""
     kinds: tuple[str, ...] = ()
-    """With ``retry``: of these kinds; empty means all."""
+    """The kinds that ``retry`` is limited to. Empty means all."""
     items: tuple[ItemKey, ...] = ()
-    """With ``retry``: these items; empty means all."""
+    """The items that ``retry`` is limited to. Empty means all."""
     asked_by: str | None = None
     asked_reason: str | None = None
 
@@ -185,7 +185,7 @@ class RunReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run; see ``app.sync.runs.tables.RunRow``."""
+    """One run. See ``app.sync.runs.tables.RunRow``."""
 
     run_id: str
     trigger: str
@@ -241,7 +241,7 @@ class Run:
 
     @property
     def decided(self) -> str | None:
-        """The decision about it, with when, by whom and why; None if there is none."""
+        """The decision about it, with when, by whom and why. None if there is none."""
         if self.decision is None or self.decided_at is None:
             return None
         by = f" by {self.decided_by}" if self.decided_by else ""

@@ -33,7 +33,7 @@ class ScheduleError(ValueError):
 
 
 def interval_seconds(schedule: str) -> int | None:
-    """The seconds between two runs of a schedule like ``every 15m``; None for a cron schedule."""
+    """The seconds between two runs of a schedule like ``every 15m``. None for a cron schedule."""
     match = _INTERVAL.fullmatch(schedule.strip())
     return int(match["count"]) * _UNIT_SECONDS[match["unit"]] if match else None
 
@@ -74,7 +74,7 @@ def latest_due_time(trigger: BaseTrigger, now: datetime) -> datetime:
 
 
 def first_due_after(moment: datetime, schedules: Sequence[str], timezone: str) -> datetime | None:
-    """The first due time of the schedules after ``moment``; None if none is ever due. Raises ``ScheduleError``."""
+    """The first due time of the schedules after ``moment``. None if none is ever due. Raises ``ScheduleError``."""
     after = moment + timedelta(seconds=1)
     dates = [trigger_of(schedule, timezone).get_next_fire_time(None, after) for schedule in schedules]
     return min((date for date in dates if date is not None), default=None)

@@ -249,7 +249,7 @@ _ANSWERS: Mapping[_Stage, frozenset[Answered | None]] = {
 
 
 def _protocol_error(read: SourceRead, end: End) -> str | None:
-    """Why an answer does not match the request; None if it does."""
+    """Why an answer does not match the request. None if it does."""
     if end.verdict is Verdict.FAILED:
         return None
     if end.answered not in _ANSWERS[read.stage]:

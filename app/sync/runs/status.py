@@ -104,7 +104,7 @@ class FailedRun:
     since: int
     """When the first run of the current series of failures ended."""
     items: int = 0
-    """The number of failed items if all items of the run failed; 0 if the run itself failed."""
+    """The number of failed items if all items of the run failed. 0 if the run itself failed."""
 
 
 def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
@@ -123,7 +123,7 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
 
 
 def superseded_by(connection: Connection, held: Run) -> str | None:
-    """The id of the newest full run after this held run; None if the deletes of this one are still held."""
+    """The id of the newest full run after this held run. None if the deletes of this one are still held."""
     finished_at = 0 if held.finished_at is None else epoch_ms(held.finished_at)
     run_id: str | None = run(connection, _SUPERSEDED_BY, {"finished_at": finished_at}).scalar()
     return run_id
@@ -141,7 +141,7 @@ def is_applying(connection: Connection) -> bool:
 
 
 def applied_by(connection: Connection, plan_id: str) -> Run | None:
-    """The run that applied or will apply this stored plan; None if there is none."""
+    """The run that applied or will apply this stored plan. None if there is none."""
     row = run(connection, _APPLIED_BY, {"plan_id": plan_id}).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
 
@@ -179,7 +179,7 @@ def last_began(connection: Connection) -> int | None:
 
 
 def waiting_runs(connection: Connection) -> tuple[int, int | None]:
-    """The number of queued runs and the time of the oldest request, in epoch milliseconds; none during a run."""
+    """The number of queued runs and the time of the oldest request, in epoch milliseconds. (0, None) during a run."""
     row = run(connection, _WAITING).one()
     return (0, None) if row.running else (row.waiting, row.since)
 

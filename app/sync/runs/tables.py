@@ -19,7 +19,7 @@ class RunRow(StoreTable, table=True):
     trigger: str
     """schedule, verify_schedule, resync (HTTP), console, command, changes or continuation."""
     asked_by: str | None = None
-    """Who requested it; None if it was scheduled, or unknown."""
+    """Who requested it. None if it was scheduled, or unknown."""
     asked_reason: str | None = None
     status: str
     """A value of ``app.sync.runs.run.RunStatus``."""
@@ -29,9 +29,9 @@ class RunRow(StoreTable, table=True):
     retry: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
     """Whether failed items are retried now."""
     kinds: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """With ``retry``: the kinds, as a JSON list; empty means all."""
+    """The kinds that ``retry`` is limited to, as a JSON list. Empty means all."""
     organization_ids: str = "[]"
-    """With ``user_ids``: the selection, as JSON lists; empty: all."""
+    """The selection, with ``user_ids``, as JSON lists. Empty means all."""
     user_ids: str = "[]"
     ledger_id: int | None = None
     requested_plan_id: str | None = None
@@ -53,7 +53,7 @@ class RunRow(StoreTable, table=True):
     """approved, discarded (both of held deletes) or cancelled."""
     decided_at: int | None = Field(default=None, sa_type=BigInteger)
     decided_by: str | None = None
-    """The user of the command line, or the name of an admin token; None if unknown."""
+    """The user of the command line, or the name of an admin token. None if unknown."""
     decision_reason: str | None = None
     cancel_requested: bool = False
     worker: str | None = None
@@ -68,7 +68,7 @@ class RunRow(StoreTable, table=True):
     stages: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
     """Its statuses, as a JSON list of [status, time]."""
     items: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """With ``retry``: the items, as a JSON list of [kind, organization, container, id]; empty means all."""
+    """The items that ``retry`` is limited to, as a JSON list of [kind, organization, container, id]. Empty: all."""
     report: str = "{}"
     """Findings for the operator, as JSON."""
 
@@ -94,7 +94,7 @@ class RunFileRow(StoreTable, table=True):
     name: str
     """The name of the file, with an ending that the file source reads."""
     source: str
-    """The source that it replaces; empty: all."""
+    """The source that it replaces. Empty: all."""
     content: bytes
 
 

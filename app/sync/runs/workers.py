@@ -20,6 +20,8 @@ from app.foundation.database.errors import database_problem, is_outage
 from app.foundation.database.statements import run
 from app.sync.runs.tables import WorkerRow
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _WORKER = WorkerRow.__table__
 
 EVERY = 15.0
@@ -88,7 +90,7 @@ class Heartbeat:
 
     def run(self) -> None:
         """Beats until ``stop`` is set. Logs all errors."""
-        log = structlog.stdlib.get_logger(__name__)
+        log = _log.bind()
         late = False
         while not self.stop.is_set():
             try:
@@ -109,7 +111,7 @@ class Heartbeat:
         while not self.stop.wait(min(_LOOK, self.every)):
             passed = self.monotonic() - began
             if abs((self.clock() - now).total_seconds() - passed) > _JUMP:
-                structlog.stdlib.get_logger(__name__).warning("clock_jumped")
+                _log.warning("clock_jumped")
                 self.after_jump()
                 return
             if passed >= self.every:
@@ -136,4 +138,4 @@ class Heartbeat:
                 if self._started_at is not None:
                     remove_dead(connection, self._started_at)
         except SQLAlchemyError as error:
-            structlog.stdlib.get_logger(__name__).warning("goodbye_unsaid", problem=database_problem(error))
+            _log.warning("goodbye_unsaid", problem=database_problem(error))

@@ -173,7 +173,7 @@ def cancelled(office: Office) -> Run:
 def interrupted(office: Office) -> Run:
     """A run whose process died while it applied."""
     run = applying(office)
-    office.runs.orphaned()
+    office.runs.end_orphans()
     return office.runs.get(run.run_id)
 
 

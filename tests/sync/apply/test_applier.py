@@ -610,7 +610,7 @@ def test_crash_between_sending_and_settling_is_recovered(company: Any, monkeypat
     assert company.unsettled_calls() >= 1
     assert "arrived" in company.held()["documents"]
     assert ("document", "", "arrived") not in company.ledger()
-    (orphan,) = company.runs.orphaned()
+    (orphan,) = company.runs.end_orphans()
     assert orphan.status == "failed"
     # Meanwhile the directory changed its mind about what was in flight.
     directory.remove("document", "acme", "arrived")
@@ -638,7 +638,7 @@ def test_crash_in_renames_makes_no_more_work_than_they_were(company: Any, monkey
     company.batch_size = 2
 
     crash_after_sending(company, monkeypatch)
-    company.runs.orphaned()
+    company.runs.end_orphans()
     # One of them was lost meanwhile, with who was in it.
     company.ask("delete_documents", organizationId="acme", documentIds=["d3"])
     company.wire.forget()

@@ -301,14 +301,14 @@ def test_orphaned_runs_are_ended(runs: Runs) -> None:
     queued, _ = enqueue(runs, user_ids=("a",))
     running, _ = enqueue(runs, user_ids=("b",))
     runs.move(running.run_id, RunStatus.QUEUED, RunStatus.READING, worker="node1:17")
-    (orphan,) = runs.orphaned()
+    (orphan,) = runs.end_orphans()
     assert (orphan.run_id, orphan.status) == (running.run_id, RunStatus.FAILED)
     assert orphan.error == (
         "the process that ran it (node1:17), or its connection to the database, ended unexpectedly; "
         "the next run continues from there"
     )
     assert runs.get(queued.run_id).status == RunStatus.QUEUED
-    assert runs.orphaned() == []
+    assert runs.end_orphans() == []
 
 
 def test_prune_keeps_what_may_still_be_needed(runs: Runs, clock: SimulatedTime) -> None:

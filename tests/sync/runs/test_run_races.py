@@ -70,7 +70,7 @@ MOVES: dict[str, Move] = {
     "approve": lambda runs, run_id: runs.approve(run_id).status,
     "discard": lambda runs, run_id: runs.discard(run_id).status,
     "cancel": lambda runs, run_id: runs.cancel(run_id).status,
-    "find orphans": lambda runs, _: [run.status for run in runs.orphaned()],
+    "find orphans": lambda runs, _: [run.status for run in runs.end_orphans()],
     "forget": lambda runs, _: runs.prune(timedelta(days=30)),
 }
 
