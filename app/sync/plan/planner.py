@@ -36,7 +36,8 @@ from app.sync.plan.tables import PlanRow
 
 ResultT = TypeVar("ResultT")
 
-_ROWS_AT_A_TIME = 5_000
+ROWS_PER_PAGE = 5_000
+"""The items that are hashed at a time."""
 _ATTEMPTS = 5
 """The attempts to plan before a conflict with another transaction is an error."""
 
@@ -219,11 +220,11 @@ def _hash_and_count(connection: Connection, plan_id: str, ledger_id: int) -> tup
     """The hash of the items in order, and their counts. Stores the parts of the plan in the same pass."""
     hashed = sha256(f"{ledger_id}\n".encode())
     parts = Parts(connection, plan_id)
-    streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+    streaming = {"stream_results": True, "max_row_buffer": ROWS_PER_PAGE}
     items = statement(connection, _IN_ORDER, alike=ALIKE)
     rows = connection.execute(items, {"plan_id": plan_id}, execution_options=streaming)
     # SQLAlchemy does not support yield_per for text.
-    for partition in rows.partitions(_ROWS_AT_A_TIME):
+    for partition in rows.partitions(ROWS_PER_PAGE):
         hashed.update("\n".join([row[0] for row in partition]).encode() + b"\n")
         parts.add([row[1] for row in partition])
     parts.end()

@@ -17,7 +17,7 @@ ORGANIZATIONS = ("acme", "acme-2", 'quo"ted', "ünï|pipe", "zeta")
 
 
 def company(users: int = 6) -> Directory:
-    """Several organizations, whose names sort otherwise as JSON."""
+    """Several organizations, whose names have another order as JSON."""
     directory = Directory()
     for number in range(users):
         directory.user(f"u{number}")
@@ -32,26 +32,25 @@ def company(users: int = 6) -> Directory:
     return directory
 
 
-def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -> list[PlanPart]:
-    """From the items."""
-    found = []
+def parts_of_items(world: PlanningWorld, plan: Plan, organization_id: str = "") -> list[PlanPart]:
+    """The parts of a plan, computed from its items."""
+    parts = []
     items = world.items(plan)
-    for alike, some in groupby(items, key=lambda item: (item.phase, item.kind, item.action, item.operation)):
-        here = [
+    for key, group in groupby(items, key=lambda item: (item.phase, item.kind, item.action, item.operation)):
+        ordinals = [
             item.ordinal
-            for item in some
+            for item in group
             if not organization_id or (item.organization_id == organization_id and item.kind != "organization")
         ]
-        if here:
-            assert here == list(range(here[0], here[-1] + 1)), "what is alike stands together"
-            found.append(PlanPart(here[0], here[-1], *alike))
-    return found
+        if ordinals:
+            assert ordinals == list(range(ordinals[0], ordinals[-1] + 1)), "similar items are neighbours"
+            parts.append(PlanPart(ordinals[0], ordinals[-1], *key))
+    return parts
 
 
-@pytest.mark.parametrize("page", [1, 7, 5_000])
-def test_parts_are_those_of_the_items(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
-    """However the pages fall in which the items go by."""
-    monkeypatch.setattr(planner, "_ROWS_AT_A_TIME", page)
+@pytest.mark.parametrize("page_size", [1, 7, 5_000])
+def test_parts_match_items(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, page_size: int) -> None:
+    monkeypatch.setattr(planner, "ROWS_PER_PAGE", page_size)
     world.set_directory(company())
     first = world.plan()
     world.apply(first)
@@ -59,18 +58,18 @@ def test_parts_are_those_of_the_items(world: PlanningWorld, monkeypatch: pytest.
     second = world.plan(limits=LimitSettings(delete_count=2))
     for plan in (first, second):
         with reading(world.engine) as connection:
-            assert parts_of(connection, plan.plan_id) == parts_by_hand(world, plan)
+            assert parts_of(connection, plan.plan_id) == parts_of_items(world, plan)
             for name in (*ORGANIZATIONS, "new", "nobody"):
-                assert parts_of(connection, plan.plan_id, name) == parts_by_hand(world, plan, name)
+                assert parts_of(connection, plan.plan_id, name) == parts_of_items(world, plan, name)
     assert second.total("held")
 
 
-def test_what_a_plan_counts_is_what_it_holds(world: PlanningWorld) -> None:
+def test_counts_match_items(world: PlanningWorld) -> None:
     world.set_directory(company())
     top = next(item for item in world.items(world.plan()) if (item.kind, item.item_id) == ("folder", "top"))
     failure = {"ledger_id": world.ledger_id, "kind": top.kind, "organization_id": top.organization_id}
-    tried = f"{top.digest}|{top.access_type}|{top.access_role}|0|{top.parent_id}"
-    failure |= {"container_id": "", "item_id": "top", "deleting": False, "fingerprint": tried}
+    fingerprint = f"{top.digest}|{top.access_type}|{top.access_role}|0|{top.parent_id}"
+    failure |= {"container_id": "", "item_id": "top", "deleting": False, "fingerprint": fingerprint}
     with writing(world.engine) as connection:
         connection.execute(insert(ItemFailureRow).values(failures=10, retry_at=0, parked=True, message="no", **failure))
     plan = world.plan()
@@ -81,35 +80,47 @@ def test_what_a_plan_counts_is_what_it_holds(world: PlanningWorld) -> None:
     assert plan.total("skipped") > 1
 
 
-def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> None:
-    before = Directory().organization("acme").organization("other").document("acme", "d").folder("acme", "f")
+def two_organizations() -> Directory:
+    return Directory().organization("acme").organization("other").document("acme", "d").folder("acme", "f")
+
+
+@pytest.fixture
+def first_plan(world: PlanningWorld) -> Plan:
+    """The plan that adds all users of two organizations."""
+    directory = two_organizations()
     for user in ("leaves", "moves", "renamed", "stays", "comes"):
-        before.user(user).member("other", user)
+        directory.user(user).member("other", user)
     for user in ("leaves", "moves", "renamed", "stays"):
-        before.member("acme", user)
-    before.grant("acme", document="d", user="leaves").grant("acme", document="d", user="moves")
-    world.set_directory(before)
-    plan = world.plan()
+        directory.member("acme", user)
+    directory.grant("acme", document="d", user="leaves").grant("acme", document="d", user="moves")
+    world.set_directory(directory)
+    return world.plan()
+
+
+def test_impact_counts_a_user_once_in_each_organization(world: PlanningWorld, first_plan: Plan) -> None:
     with reading(world.engine) as connection:
-        assert largest_impact(connection, plan.plan_id, 10) == [Impact("other", 5, 0, 0), Impact("acme", 4, 0, 0)]
-        assert affected(connection, plan.plan_id) == (2, 9)
-    world.apply(plan)
-    after = Directory().organization("acme").organization("other").document("acme", "d").folder("acme", "f")
+        impact = largest_impact(connection, first_plan.plan_id, 10)
+        assert impact == [Impact("other", 5, 0, 0), Impact("acme", 4, 0, 0)]
+        assert affected(connection, first_plan.plan_id) == (2, 9)
+
+
+def test_impact_separates_gains_losses_and_changes(world: PlanningWorld, first_plan: Plan) -> None:
+    world.apply(first_plan)
+    directory = two_organizations().user("renamed", name="another")
     for user in ("leaves", "moves", "stays", "comes"):
-        after.user(user)
-    after.user("renamed", name="another")
+        directory.user(user)
     for user in ("moves", "renamed", "stays", "comes"):
-        after.member("acme", user)
-        after.member("other", user)
-    after.member("other", "leaves").grant("acme", folder="f", user="moves").grant("acme", folder="f", user="comes")
-    world.set_directory(after)
+        directory.member("acme", user).member("other", user)
+    directory.member("other", "leaves")
+    directory.grant("acme", folder="f", user="moves").grant("acme", folder="f", user="comes")
+    world.set_directory(directory)
     plan = world.plan()
     with reading(world.engine) as connection:
         assert largest_impact(connection, plan.plan_id, 10) == [Impact("acme", 1, 1, 2), Impact("other", 0, 0, 1)]
         assert largest_impact(connection, plan.plan_id, 1) == [Impact("acme", 1, 1, 2)]
 
 
-def test_a_plan_that_is_made_to_compare_leaves_nothing(world: PlanningWorld) -> None:
+def test_comparing_plans_stores_nothing(world: PlanningWorld) -> None:
     world.set_directory(company())
     plan = world.plan()
     assert planner.is_still_due(world.engine, plan, limits=None)
