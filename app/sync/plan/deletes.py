@@ -77,7 +77,7 @@ def _why_gone(kind: Kind, containers: str) -> str:
 
 
 _GONE = """
-INSERT INTO step
+INSERT INTO diff
 SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest, l.parent_id, l.access_type,
   l.access_role, l.disabled, '',
   -- cover_kind and cover_id: what covers the container, or else the container, or else the organization, if it is gone
@@ -91,9 +91,9 @@ SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest
     || @minute(COALESCE(l.gone_at, :now) + :now - :grace_since) ELSE '' END,
   {why}
 FROM {ledger}
-LEFT JOIN step o ON o.kind = 'organization' AND o.organization_id = l.organization_id AND o.container_id = ''
+LEFT JOIN diff o ON o.kind = 'organization' AND o.organization_id = l.organization_id AND o.container_id = ''
   AND o.item_id = l.organization_id AND o.aspects = {gone} AND l.kind <> 'organization'
-LEFT JOIN step p ON p.kind = '{container_kind}' AND p.organization_id = l.organization_id AND p.container_id = ''
+LEFT JOIN diff p ON p.kind = '{container_kind}' AND p.organization_id = l.organization_id AND p.container_id = ''
   AND p.item_id = l.{container_column} AND p.aspects = {gone} AND (l.certain OR l.kind <> 'document')
 WHERE l.ledger_id = :ledger_id AND l.kind = '{kind}' AND {within}
   AND NOT EXISTS (
@@ -113,53 +113,53 @@ _WAS_HELD = """EXISTS (
 # Downwards from each gone folder whose parent is not gone, or that may be elsewhere, as long as the folders below are
 # gone and confirmed to be there.
 _FOLDER_CHAINS = """
-UPDATE step SET cover_kind = 'folder', cover_id = chain.top
+UPDATE diff SET cover_kind = 'folder', cover_id = chain.top
 FROM (
   WITH RECURSIVE chain (organization_id, item_id, top) AS (
-    SELECT s.organization_id, s.item_id, s.item_id FROM step s CROSS JOIN ledger_item l
+    SELECT s.organization_id, s.item_id, s.item_id FROM diff s CROSS JOIN ledger_item l
     WHERE s.kind = 'folder' AND s.aspects = {gone} AND s.cover_kind = '' AND l.ledger_id = :ledger_id
       AND l.kind = 'folder' AND l.organization_id = s.organization_id AND l.container_id = '' AND l.item_id = s.item_id
       AND (NOT l.certain OR NOT EXISTS (
-        SELECT 1 FROM step p WHERE p.kind = 'folder' AND p.organization_id = s.organization_id
+        SELECT 1 FROM diff p WHERE p.kind = 'folder' AND p.organization_id = s.organization_id
           AND p.container_id = '' AND p.item_id = s.parent_id AND p.aspects = {gone}))
     UNION ALL
     SELECT c.organization_id, c.item_id, chain.top
-    FROM chain CROSS JOIN ledger_item c CROSS JOIN step s
+    FROM chain CROSS JOIN ledger_item c CROSS JOIN diff s
     WHERE c.ledger_id = :ledger_id AND c.organization_id = chain.organization_id AND c.kind = 'folder'
       AND c.parent_id = chain.item_id AND c.certain AND s.kind = 'folder' AND s.organization_id = c.organization_id
       AND s.container_id = '' AND s.item_id = c.item_id AND s.aspects = {gone}
   )
   SELECT organization_id, item_id, top FROM chain WHERE item_id <> top
 ) AS chain
-WHERE step.kind = 'folder' AND step.organization_id = chain.organization_id AND step.container_id = ''
-  AND step.item_id = chain.item_id
+WHERE diff.kind = 'folder' AND diff.organization_id = chain.organization_id AND diff.container_id = ''
+  AND diff.item_id = chain.item_id
 """
 
 _COVERERS_WAIT = """
-UPDATE step SET status = 'waiting', message = 'something in it is kept for the grace period'
+UPDATE diff SET status = 'waiting', message = 'something in it is kept for the grace period'
 FROM (
-  SELECT DISTINCT cover_kind, organization_id, cover_id FROM step
+  SELECT DISTINCT cover_kind, organization_id, cover_id FROM diff
   WHERE aspects = {gone} AND status = 'waiting' AND cover_kind <> ''
 ) AS covered
-WHERE step.kind = covered.cover_kind AND step.organization_id = covered.organization_id AND step.container_id = ''
-  AND step.item_id = covered.cover_id AND step.status = 'planned'
+WHERE diff.kind = covered.cover_kind AND diff.organization_id = covered.organization_id AND diff.container_id = ''
+  AND diff.item_id = covered.cover_id AND diff.status = 'planned'
 """
 
 _FOLLOW = """
-UPDATE step SET status = coverer.status, message = coverer.message
-FROM step AS coverer
-WHERE step.aspects = {gone} AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
-  AND coverer.organization_id = step.organization_id AND coverer.container_id = ''
-  AND coverer.item_id = step.cover_id AND coverer.status <> step.status
+UPDATE diff SET status = coverer.status, message = coverer.message
+FROM diff AS coverer
+WHERE diff.aspects = {gone} AND diff.cover_kind <> '' AND coverer.kind = diff.cover_kind
+  AND coverer.organization_id = diff.organization_id AND coverer.container_id = ''
+  AND coverer.item_id = diff.cover_id AND coverer.status <> diff.status
 """
 
-# All of these rows exist: this is an update by key, for which SQLite starts from `step`.
+# All of these rows exist: this is an update by key, for which SQLite starts from `diff`.
 _MARK_GONE = """
 INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
   access_role, disabled, certain, gone_at)
 SELECT l.ledger_id, l.kind, l.organization_id, l.container_id, l.item_id, l.digest, l.parent_id, l.access_type,
   l.access_role, l.disabled, l.certain, :now
-FROM step s CROSS JOIN ledger_item l
+FROM diff s CROSS JOIN ledger_item l
 WHERE s.aspects = {gone} AND l.ledger_id = :ledger_id AND l.kind = s.kind AND l.organization_id = s.organization_id
   AND l.container_id = s.container_id AND l.item_id = s.item_id AND l.gone_at IS NULL
 ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET gone_at = excluded.gone_at
@@ -173,12 +173,12 @@ WHERE ledger_id = :ledger_id AND gone_at IS NOT NULL AND EXISTS (
 """
 
 _RESTORE = """
-INSERT INTO step
+INSERT INTO diff
 SELECT d.kind, d.organization_id, d.container_id, d.item_id, {restored}, d.depth, d.digest, d.parent_id, d.access_type,
   d.access_role, d.disabled, d.via, '', '', 'planned', '', ''
 FROM desired d
 WHERE d.kind IN ('folderUser', 'documentUser', 'groupMember') AND EXISTS (
-  SELECT 1 FROM step s WHERE s.kind = 'organizationUser' AND s.organization_id = d.organization_id
+  SELECT 1 FROM diff s WHERE s.kind = 'organizationUser' AND s.organization_id = d.organization_id
     AND s.container_id = '' AND s.item_id = d.item_id AND s.aspects = {gone} AND s.status = 'planned')
 ORDER BY d.kind, d.organization_id, d.container_id, d.item_id
 ON CONFLICT (kind, organization_id, container_id, item_id) DO UPDATE SET aspects = {restored}
@@ -188,7 +188,7 @@ ON CONFLICT (kind, organization_id, container_id, item_id) DO UPDATE SET aspects
 def find_deletes(
     connection: Connection, parameters: dict[str, object], selection: Selection, *, store_gone: bool
 ) -> int:
-    """Adds items that are gone to ``step``, with their coverers and whether they wait. Returns their number.
+    """Adds items that are gone to ``diff``, with their coverers and whether they wait. Returns their number.
 
     ``store_gone``: stores ``gone_at``. ``parameters``: ledger_id, now and grace_since (epoch milliseconds), those of
     the selection, and approving: the id of a plan, of which only the held deletes are found, or None.
@@ -295,22 +295,22 @@ DELETE FROM discarded_item WHERE ledger_id = :ledger_id AND (
 """
 
 _SKIP = """
-UPDATE step SET status = 'discarded', message = x.message
+UPDATE diff SET status = 'discarded', message = x.message
 FROM discarded_item x
-WHERE x.ledger_id = :ledger_id AND step.aspects = {gone} AND step.status = 'planned' AND step.kind = x.kind
-  AND step.organization_id = x.organization_id AND step.container_id = x.container_id AND step.item_id = x.item_id
+WHERE x.ledger_id = :ledger_id AND diff.aspects = {gone} AND diff.status = 'planned' AND diff.kind = x.kind
+  AND diff.organization_id = x.organization_id AND diff.container_id = x.container_id AND diff.item_id = x.item_id
   AND x.fingerprint = {fingerprint}
 """
 
 _UNCOVER = """
-UPDATE step SET cover_kind = '', cover_id = ''
-FROM step AS coverer
-WHERE step.aspects = {gone} AND step.status = 'planned' AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
-  AND coverer.organization_id = step.organization_id AND coverer.container_id = ''
-  AND coverer.item_id = step.cover_id AND coverer.status = 'discarded'
+UPDATE diff SET cover_kind = '', cover_id = ''
+FROM diff AS coverer
+WHERE diff.aspects = {gone} AND diff.status = 'planned' AND diff.cover_kind <> '' AND coverer.kind = diff.cover_kind
+  AND coverer.organization_id = diff.organization_id AND coverer.container_id = ''
+  AND coverer.item_id = diff.cover_id AND coverer.status = 'discarded'
 """
 
-_FINGERPRINT = _DELETE_FINGERPRINT.format(item="step", cover_kind="step.cover_kind", cover_id="step.cover_id")
+_FINGERPRINT = _DELETE_FINGERPRINT.format(item="diff", cover_kind="diff.cover_kind", cover_id="diff.cover_id")
 
 
 def forget_discarded(connection: Connection, parameters: dict[str, object]) -> None:
@@ -319,7 +319,7 @@ def forget_discarded(connection: Connection, parameters: dict[str, object]) -> N
 
 
 def skip_discarded(connection: Connection, parameters: dict[str, object]) -> None:
-    """Marks the deletes in ``step`` that were discarded."""
+    """Marks the deletes in ``diff`` that were discarded."""
     while run(connection, _SKIP, parameters, fingerprint=_FINGERPRINT, **ASPECT_BITS).rowcount:
         # Items that the discarded deletes covered are now separate deletes, which may have been discarded as such.
         if not run(connection, _UNCOVER, **ASPECT_BITS).rowcount:

@@ -2,7 +2,7 @@
 
 The rules: ``app/sync/plan/README.md``, "Differences".
 
-An item that differs becomes a row of the temporary table ``step`` with its *aspects*. ``app.sync.plan.rules.RULES``
+An item that differs becomes a row of the temporary table ``diff`` with its *aspects*. ``app.sync.plan.rules.RULES``
 turns each aspect into one plan item, one operation.
 """
 
@@ -19,8 +19,8 @@ from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
 
-_STEP_TABLE = """
-CREATE TEMPORARY TABLE step (
+_DIFF_TABLE = """
+CREATE TEMPORARY TABLE diff (
   kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
   aspects INTEGER NOT NULL, depth INTEGER NOT NULL,
   digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
@@ -39,7 +39,7 @@ CREATE TEMPORARY TABLE rule (
 """
 
 _DIFFERENCES = """
-INSERT INTO step
+INSERT INTO diff
 SELECT d.kind, d.organization_id, d.container_id, d.item_id,
   -- aspects: of a new item, what the add does not set; of an unconfirmed one, everything
   CASE
@@ -69,18 +69,18 @@ ORDER BY d.kind, d.organization_id, d.container_id, d.item_id
 """
 
 _FAILED_BEFORE = """
-UPDATE step SET status = CASE WHEN f.parked THEN 'parked' ELSE 'waiting' END,
+UPDATE diff SET status = CASE WHEN f.parked THEN 'parked' ELSE 'waiting' END,
   message = CASE WHEN f.parked THEN 'parked after ' ELSE 'tried again from ' || @minute(f.retry_at) || ' on, after ' END
     || CAST(f.failures AS TEXT) || CASE f.failures WHEN 1 THEN ' failure: ' ELSE ' failures: ' END || f.message
 FROM item_failure f
-WHERE f.ledger_id = :ledger_id AND (f.parked OR f.retry_at > :now) AND step.kind = f.kind
-  AND step.organization_id = f.organization_id AND step.container_id = f.container_id AND step.item_id = f.item_id
-  AND f.deleting = (step.aspects = {gone}) AND step.cover_kind = '' AND step.status = 'planned'
+WHERE f.ledger_id = :ledger_id AND (f.parked OR f.retry_at > :now) AND diff.kind = f.kind
+  AND diff.organization_id = f.organization_id AND diff.container_id = f.container_id AND diff.item_id = f.item_id
+  AND f.deleting = (diff.aspects = {gone}) AND diff.cover_kind = '' AND diff.status = 'planned'
   AND f.fingerprint = {fingerprint} AND NOT ({retried})
 """
 
 _ORDER_TABLE = """
-CREATE TEMPORARY TABLE ordered_step (
+CREATE TEMPORARY TABLE ordered_diff (
   ordinal @ordinal,
   kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
   aspect INTEGER NOT NULL, scope TEXT NOT NULL
@@ -89,7 +89,7 @@ CREATE TEMPORARY TABLE ordered_step (
 
 # Sorts keys alone, so that sorted rows are short. Rows get their numbers in this order.
 _ORDER = """
-INSERT INTO ordered_step (kind, organization_id, container_id, item_id, aspect, scope)
+INSERT INTO ordered_diff (kind, organization_id, container_id, item_id, aspect, scope)
 SELECT y.kind, y.organization_id, y.container_id, y.item_id, y.aspect, y.scope
 FROM (
   SELECT s.kind, s.organization_id, s.container_id, s.item_id, s.depth, r.aspect, r.phase, r.operation,
@@ -104,7 +104,7 @@ FROM (
       WHEN 'access' THEN '[' || @json(s.organization_id) || ',' || @json(s.access_type) || ']'
       ELSE '[' || @json(s.organization_id) || ',' || @json(s.item_id) || ']'
     END AS scope
-  FROM step s CROSS JOIN rule r WHERE r.kind = s.kind AND (s.aspects & r.aspect) <> 0
+  FROM diff s CROSS JOIN rule r WHERE r.kind = s.kind AND (s.aspects & r.aspect) <> 0
 ) y
 ORDER BY y.phase, y.operation @bytes, y.kind @bytes, y.scope @bytes, y.depth, y.organization_id @bytes,
   y.container_id @bytes, y.item_id @bytes
@@ -156,7 +156,7 @@ SELECT :plan_id, n.ordinal, r.phase, r.action, s.kind, s.organization_id, s.cont
           AND f.item_id = s.item_id AND f.digest = l.digest), 'null') END || '}'
     FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = s.kind AND l.organization_id = s.organization_id
       AND l.container_id = s.container_id AND l.item_id = s.item_id AND l.certain), '') END
-FROM ordered_step n CROSS JOIN step s CROSS JOIN rule r
+FROM ordered_diff n CROSS JOIN diff s CROSS JOIN rule r
 WHERE s.kind = n.kind AND s.organization_id = n.organization_id AND s.container_id = n.container_id
   AND s.item_id = n.item_id AND r.kind = n.kind AND r.aspect = n.aspect
 ORDER BY n.ordinal
@@ -165,7 +165,7 @@ ORDER BY n.ordinal
 _COVERED_BY = """
 UPDATE plan_item SET covered_by = coverer.ordinal,
   reason = 'goes along with ' || coverer.kind || ' ' || coverer.item_id || ', which is gone from the directory'
-FROM step s CROSS JOIN plan_item AS coverer
+FROM diff s CROSS JOIN plan_item AS coverer
 WHERE s.aspects = {gone} AND s.cover_kind <> '' AND coverer.plan_id = :plan_id AND coverer.kind = s.cover_kind
   AND coverer.organization_id = s.organization_id AND coverer.container_id = '' AND coverer.item_id = s.cover_id
   AND coverer.action = 'delete' AND plan_item.plan_id = :plan_id AND plan_item.kind = s.kind
@@ -174,7 +174,7 @@ WHERE s.aspects = {gone} AND s.cover_kind <> '' AND coverer.plan_id = :plan_id A
 """
 
 
-def fill_steps(
+def find_diffs(
     connection: Connection,
     parameters: dict[str, object],
     selection: Selection,
@@ -183,10 +183,10 @@ def fill_steps(
     store_gone: bool,
     retried: Sequence[ItemKey] = (),
 ) -> tuple[Hold, ...]:
-    """Fills ``step`` with the differences between ``desired`` and the ledger, and returns the holds of the limits.
+    """Fills ``diff`` with the differences between ``desired`` and the ledger, and returns the holds of the limits.
 
     ``retried``: the failed items that are retried, of the kinds that are. Empty: all."""
-    run(connection, _STEP_TABLE)
+    run(connection, _DIFF_TABLE)
     if parameters["approving"] is None:
         run(connection, _DIFFERENCES, parameters, **ASPECT_BITS)
     deletes = find_deletes(connection, parameters, selection, store_gone=store_gone)
@@ -210,14 +210,14 @@ def _postpone_failed(connection: Connection, parameters: dict[str, object], retr
             connection,
             _FAILED_BEFORE,
             parameters,
-            fingerprint=FINGERPRINT.replace("{row}", "step"),
+            fingerprint=FINGERPRINT.replace("{row}", "diff"),
             retried=f"f.kind IN (@list(retry_kinds)) AND {is_selected}",
             **ASPECT_BITS,
         )
 
 
 def write_items(connection: Connection, parameters: dict[str, object]) -> None:
-    """Writes the items of the plan from ``step``."""
+    """Writes the items of the plan from ``diff``."""
     run(connection, _RULE_TABLE)
     run(
         connection,

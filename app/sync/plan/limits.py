@@ -37,7 +37,7 @@ CREATE TEMPORARY TABLE covered_pair (
 _PAIRS = """
 INSERT INTO covered_pair
 SELECT kind, organization_id, cover_kind, CASE cover_kind WHEN 'organization' THEN '' ELSE organization_id END, COUNT(*)
-FROM step WHERE aspects = {gone} AND status = 'planned' AND cover_kind <> ''
+FROM diff WHERE aspects = {gone} AND status = 'planned' AND cover_kind <> ''
 GROUP BY kind, organization_id, cover_kind
 """
 
@@ -51,7 +51,7 @@ SELECT own.kind, own.organization_id, own.items,
   NULL, '', '', 0, ''
 FROM (
   SELECT kind, CASE kind WHEN 'organization' THEN '' ELSE organization_id END AS organization_id, COUNT(*) AS items
-  FROM step WHERE aspects = {gone} AND status = 'planned' GROUP BY 1, 2
+  FROM diff WHERE aspects = {gone} AND status = 'planned' GROUP BY 1, 2
 ) own
 """
 
@@ -103,14 +103,14 @@ FROM tally WHERE exceeded <> '' ORDER BY organization_id @bytes, kind @bytes
 _SET_REASON = "UPDATE tally SET reason = :reason WHERE kind = :kind AND organization_id = :organization_id"
 
 _HOLD = """
-UPDATE step SET status = 'held', message = t.reason FROM tally t
-WHERE step.aspects = {gone} AND step.status = 'planned' AND t.exceeded <> '' AND t.kind = step.kind
-  AND t.organization_id = CASE step.kind WHEN 'organization' THEN '' ELSE step.organization_id END
+UPDATE diff SET status = 'held', message = t.reason FROM tally t
+WHERE diff.aspects = {gone} AND diff.status = 'planned' AND t.exceeded <> '' AND t.kind = diff.kind
+  AND t.organization_id = CASE diff.kind WHEN 'organization' THEN '' ELSE diff.organization_id END
 """
 
 
 def hold_deletes(connection: Connection, parameters: dict[str, object], limits: LimitSettings) -> tuple[Hold, ...]:
-    """Marks deletes in ``step`` over a limit as held. Returns the first ``MAX_HOLDS`` holds."""
+    """Marks deletes in ``diff`` over a limit as held. Returns the first ``MAX_HOLDS`` holds."""
     values = {"count": limits.delete_count, "percent": limits.delete_percent, "min_ledger": _MIN_LEDGER}
     parameters = parameters | values
     for template in (_TALLY_TABLE, _PAIR_TABLE, _PAIRS, _TALLY):

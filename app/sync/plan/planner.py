@@ -26,7 +26,7 @@ from app.sync.ledger.items import ITEM_KINDS
 from app.sync.ledger.ledger import read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute_desired
-from app.sync.plan.differences import fill_steps, write_items
+from app.sync.plan.differences import find_diffs, write_items
 from app.sync.plan.scope import SCOPE_TABLES, find_scope
 from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
@@ -54,7 +54,7 @@ SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id)
 FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 """
 
-_TEMPORARY = ("desired", "container", "step", "rule", "ordered_step", "tally", "covered_pair", *SCOPE_TABLES)
+_TEMPORARY = ("desired", "container", "diff", "rule", "ordered_diff", "tally", "covered_pair", *SCOPE_TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
     if request.since and find_scope(connection, parameters, request.since):
         selection = replace(selection, in_scope=True)
     compute_desired(connection, ledger_id=ledger_id, now=request.now, selection=selection)
-    holds = fill_steps(
+    holds = find_diffs(
         connection,
         parameters,
         selection,

@@ -5,7 +5,7 @@ first three are neighbours, and within these the items of one organization. Part
 plan is hashed; memory is bounded by one page of items.
 
 The impact is how many users of each organization gain, lose or change access. It is counted from the temporary table
-``step`` while a plan is made, in one pass. A user counts once in each organization. An item that is only sent again
+``diff`` while a plan is made, in one pass. A user counts once in each organization. An item that is only sent again
 because it is unconfirmed, or was discarded, affects nobody.
 """
 
@@ -114,7 +114,7 @@ SELECT CAST(:plan_id AS TEXT), organization_id, SUM(gains * (1 - loses)), SUM(lo
 FROM (
   SELECT organization_id, item_id, MAX(CASE WHEN aspects = {new} THEN 1 ELSE 0 END) AS gains,
     MAX(CASE WHEN aspects = {gone} THEN 1 ELSE 0 END) AS loses
-  FROM step
+  FROM diff
   WHERE kind IN ({kinds}) AND status <> 'discarded'
     AND (aspects = {gone} OR why = '' AND aspects IN ({new}, {content}))
   GROUP BY organization_id, item_id
@@ -134,7 +134,7 @@ class Impact:
 
 
 def store_impact(connection: Connection, plan_id: str) -> None:
-    """Stores the impact of the plan from ``step``."""
+    """Stores the impact of the plan from ``diff``."""
     run(connection, _STORE_IMPACT, {"plan_id": plan_id}, kinds=listed(USER_KINDS), **ASPECT_BITS)
 
 

@@ -675,7 +675,7 @@ def test_planning_restarts_after_a_concurrent_write_and_blocks_no_writer(world, 
 
     @event.listens_for(world.engine, "before_cursor_execute")
     def write_meanwhile(_connection, _cursor, statement, *_):
-        if "TEMPORARY TABLE step" in statement and not written:
+        if "TEMPORARY TABLE diff" in statement and not written:
             written.append(True)
             with writing(other) as connection:
                 connection.execute(update(LedgerRow).values(ledger_revision=LedgerRow.ledger_revision + 1))
