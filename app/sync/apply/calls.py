@@ -143,25 +143,27 @@ class CallSender:
             return self._judge_results(operation, items, outcome, results, succeeded=succeeded)
         if isinstance(error, CredentialsRefused):
             return self._end(items, f"the backend refuses the credentials: {error}")
-        if isinstance(error, NotReached):
-            if error.stopped:  # not sent because the run ends; the gate has the reason
-                return _same_outcome(items, OutcomeKind.UNSENT)
-            return self._end(items, f"the backend cannot be reached: {error}")
-        if isinstance(error, OutcomeUnknown):
-            if not error.stopped:
-                self.gate.unanswered(error.message)
-            return _same_outcome(items, OutcomeKind.UNKNOWN, error.message)
-        if isinstance(error, RateLimited):
-            if error.stopped:
-                return _same_outcome(items, OutcomeKind.UNSENT)
-            self.gate.unanswered(error.message)
-            return _same_outcome(items, OutcomeKind.FAILED, error.message)
+        if isinstance(error, NotReached | OutcomeUnknown | RateLimited):
+            return self._judge_unanswered(items, error)
         self.gate.answered()
         if isinstance(error, OperationMissing):
             return self._judge_not_found(operation, items, outcome, error)
         if isinstance(error, BackendRefused):
             return self._judge_refusal(operation, items, outcome, error)
         return _same_outcome(items, OutcomeKind.FAILED, error.message)
+
+    def _judge_unanswered(
+        self, items: Sequence[PlanItem], error: NotReached | OutcomeUnknown | RateLimited
+    ) -> Outcomes:
+        """The outcomes of a call without a usable answer. It may have been stopped because the run ends."""
+        is_unknown = isinstance(error, OutcomeUnknown)
+        if error.stopped and not is_unknown:
+            return _same_outcome(items, OutcomeKind.UNSENT)
+        if isinstance(error, NotReached):
+            return self._end(items, f"the backend cannot be reached: {error}")
+        if not error.stopped:
+            self.gate.unanswered(error.message)
+        return _same_outcome(items, OutcomeKind.UNKNOWN if is_unknown else OutcomeKind.FAILED, error.message)
 
     def _judge_refusal(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: BackendRefused

@@ -11,7 +11,7 @@ The rules: ``app/sync/runs/README.md``, "Ends".
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,7 +61,7 @@ from app.sync.runs.context import (
     unknown_ids,
     without_held,
 )
-from app.sync.runs.directory_reads import ReadOptions, losses_sentences, read_directory, source_sentence
+from app.sync.runs.directory_reads import ReadOptions, RefreshReport, losses_sentences, read_directory, source_sentence
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
@@ -131,45 +131,10 @@ class SyncEngine:
         worker = process_name(os.getpid())
         began = "started_at" if runs.get(run_id).approved_at is None else "resumed_at"
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
-        gate = Gate(
-            holds_lock=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
-        )
-        context = RunContext(
-            run=run,
-            gate=gate,
-            # The lock can be lost in the minutes between two tries of a call.
-            client=self.client.guarded(gate.is_open),
-            progress=progress,
-            capabilities=Capabilities(self.backend_settings.operations),
-            engine=self.engine,
-            base=self._base,
-        )
+        context = self._context(runs, run, lock, progress, stop)
         self._base = Base()
-        log = _log.bind(run_id=run_id)
-        log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
-        try:
-            if run.dry_run:
-                self._execute_on_candidate(runs, context)
-            else:
-                self._execute(runs, context)
-            ending = context.gate.ending
-        except _EndedError as error:
-            ending = error.ending
-        except (RunConflictError, PlanningError) as error:
-            ending = Ending(str(error))
-        except ReadingStoppedError as error:
-            ending = _reason(context.gate, stopped(stop, str(error)))
-        except ClientError as error:
-            ending = _reason(context.gate, Ending(f"the backend: {error}"))
-        except Exception as error:
-            if is_outage(error):
-                problem = database_problem(error)
-                log.warning("run_lost_its_database", problem=problem)
-                failed = Ending(problem, interrupted=not is_sqlite(self.engine))
-            else:
-                log.exception("run_broke")
-                failed = Ending(program_error(error))
-            ending = _reason(context.gate, failed)
+        _log.info("run_started", run_id=run_id, trigger=run.trigger, dry_run=run.dry_run)
+        ending = self._ending(runs, context, stop)
         # Before the end: until then no other process can synchronize.
         base = Base()
         if ending is None:
@@ -179,6 +144,48 @@ class SyncEngine:
         run = self._end(runs, context, ending)
         self._base = base if run.status in REGULAR_ENDS else Base()
         return run
+
+    def _context(self, runs: Runs, run: Run, lock: SyncLock, progress: Progress, stop: Event) -> RunContext:
+        gate = Gate(
+            holds_lock=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run.run_id)
+        )
+        return RunContext(
+            run=run,
+            gate=gate,
+            # The lock can be lost in the minutes between two tries of a call.
+            client=self.client.guarded(gate.is_open),
+            progress=progress,
+            capabilities=Capabilities(self.backend_settings.operations),
+            engine=self.engine,
+            base=self._base,
+        )
+
+    def _ending(self, runs: Runs, context: RunContext, stop: Event) -> Ending | None:
+        """Executes the run. Returns why it ended early, or None if it did not."""
+        log = _log.bind(run_id=context.run.run_id)
+        try:
+            if context.run.dry_run:
+                self._execute_on_candidate(runs, context)
+            else:
+                self._execute(runs, context)
+        except _EndedError as error:
+            return error.ending
+        except (RunConflictError, PlanningError) as error:
+            return Ending(str(error))
+        except ReadingStoppedError as error:
+            return _reason(context.gate, stopped(stop, str(error)))
+        except ClientError as error:
+            return _reason(context.gate, Ending(f"the backend: {error}"))
+        except Exception as error:
+            if is_outage(error):
+                problem = database_problem(error)
+                log.warning("run_lost_its_database", problem=problem)
+                failed = Ending(problem, interrupted=not is_sqlite(self.engine))
+            else:
+                log.exception("run_broke")
+                failed = Ending(program_error(error))
+            return _reason(context.gate, failed)
+        return context.gate.ending
 
     def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
         """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""
@@ -280,13 +287,8 @@ class SyncEngine:
             for source in report.sources:
                 if source.verdict is Verdict.FAILED and source.name in self.what_if.replaced:
                     raise _EndedError(Ending(source.reason))
-        for source in report.sources:
-            if source.verdict is not Verdict.COMPLETE:
-                context.progress.note(source_sentence(source.name, source.verdict.value, source.reason))
-        for sentence in losses_sentences(report.sources):
+        for sentence in _reading_sentences(report):
             context.progress.note(sentence)
-        for name in report.retained_sources:
-            context.progress.note(retained_sentence(name))
         with reading(self.engine) as connection:
             # The revision of a candidate is not a revision of the database.
             return current_revision(connection) if context.run.dry_run else report.revision
@@ -458,6 +460,15 @@ def _capability_report(capabilities: Capabilities) -> RunReport:
     if items := capabilities.unsupported_items():
         report["unsupported"] = items
     return report
+
+
+def _reading_sentences(report: RefreshReport) -> Iterator[str]:
+    """The sentences about sources that were not read completely, lost records, or are no longer configured."""
+    for source in report.sources:
+        if source.verdict is not Verdict.COMPLETE:
+            yield source_sentence(source.name, source.verdict.value, source.reason)
+    yield from losses_sentences(report.sources)
+    yield from map(retained_sentence, report.retained_sources)
 
 
 def _check_gate(context: RunContext, run: Run) -> None:
