@@ -200,7 +200,7 @@ def test_empty_source_is_used_once_it_is_accepted(world: FileWorld, people: Peop
 
 def accept_shrink(world: FileWorld) -> None:
     """An operator accepts that the source has fewer records."""
-    read_directory(world.engine, world.sources, clock=world.time, accept_shrink=["people"])
+    read_directory(world.engine, world.sources, ReadOptions(accept_shrink=["people"]), clock=world.time)
 
 
 def test_tenth_of_a_directory_takes_nothing_until_it_is_accepted_and_holds_the_deletes(

@@ -102,9 +102,8 @@ class Reader:
         return read_directory(
             self.engine,
             sources,
+            ReadOptions(full=full_sources, selection=selection),
             clock=lambda: self.now,
-            full=full_sources,
-            selection=selection,
             guard=self._settings.guard,
         )
 

@@ -12,7 +12,7 @@ from app.foundation.database.engine import writing
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
 from app.service.console.urls import address
-from app.sync.ledger.ledger import ItemKey
+from app.sync.ledger.items import ItemKey
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.choice import sampled

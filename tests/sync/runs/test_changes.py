@@ -214,7 +214,7 @@ def test_changes_that_take_away_too_much_are_refused_until_they_are_accepted(eng
     source.put("new", User(user_id="new", name="N", email=""))
     assert read(engine, source).sources[0].verdict is Verdict.PARTIAL
     assert len(model(engine)) == 101
-    assert read_directory(engine, [source], clock=lambda: NOW, accept_shrink=["people"]).changed
+    assert read_directory(engine, [source], ReadOptions(accept_shrink=["people"]), clock=lambda: NOW).changed
     assert model(engine) == records_of(source)
     assert (state(engine).refusal, str(state(engine).last_refusal).startswith(reported)) == (None, True)
 
@@ -246,7 +246,9 @@ def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSour
     other.put("eve", User(user_id="eve", name="Evelyn", email=""))
     with reading(engine) as connection:
         revision = current_revision(connection)
-    report = read_directory(engine, [source, other], clock=lambda: NOW + timedelta(hours=1), only={"others"})
+    report = read_directory(
+        engine, [source, other], ReadOptions(only={"others"}), clock=lambda: NOW + timedelta(hours=1)
+    )
     assert [reported.name for reported in report.sources] == ["others"]
     assert report.retained_sources == ()
     found = model(engine)
@@ -283,7 +285,7 @@ def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: Chan
     assert request.part is not None
     assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
     source.remove("cleo")
-    read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"], ["cleo"]))
+    read_directory(engine, [source], ReadOptions(selection=Selection.of(["acme"], ["cleo"])), clock=lambda: NOW)
     assert model(engine) == records_of(source)
 
 
@@ -378,7 +380,9 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             if step[0] == "part":
                 assert isinstance(step[1], set | frozenset)
                 given.append(records_of(source))
-                read_directory(engine, [guarded], clock=lambda: moments[-1], selection=Selection.of(user_ids=step[1]))
+                read_directory(
+                    engine, [guarded], ReadOptions(selection=Selection.of(user_ids=step[1])), clock=lambda: moments[-1]
+                )
                 kept = model(engine)
                 continue
             if step[0] != "read":
@@ -394,7 +398,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             worlds[:] = [standing(records_before)]
             earlier = len(given)
             given.append(records_before)
-            report = read_directory(engine, [guarded], clock=lambda: moments[-1], accept_empty=["people"])
+            report = read_directory(engine, [guarded], ReadOptions(accept_empty=["people"]), clock=lambda: moments[-1])
             source.faults.clear()
             source.forgets_before = 0
             kept = model(engine)

@@ -455,7 +455,9 @@ def test_refreshes_at_the_same_time_leave_a_whole_model(engine: Engine) -> None:
             barrier.wait()
             for _ in range(3):
                 # Each removes the others' records, which is more than the guard allows.
-                read_directory(engine, [GivenSource("a", *records_of(number))], clock=lambda: NOW, accept_shrink=["a"])
+                read_directory(
+                    engine, [GivenSource("a", *records_of(number))], ReadOptions(accept_shrink=["a"]), clock=lambda: NOW
+                )
         except BaseException as error:  # noqa: BLE001 - the main thread checks it
             failures.append(error)
 

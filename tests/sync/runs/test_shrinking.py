@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 import pytest
@@ -19,7 +18,6 @@ from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, V
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import (
-    ReadOptions,
     RefreshReport,
     UnknownSourceError,
     forget,

@@ -12,7 +12,6 @@ from werkzeug.exceptions import NotFound
 from app.access.problems import ProblemSort
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
-from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import IDS_SHOWN, access_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
