@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, V
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import (
+    ReadOptions,
     RefreshReport,
     UnknownSourceError,
     forget,
@@ -74,8 +76,8 @@ Run = Callable[..., RefreshReport]
 
 @pytest.fixture
 def run(engine: Engine) -> Run:
-    def run(*sources: Given | BoundedSource, **how: object) -> RefreshReport:
-        return read_directory(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # the test's own
+    def run(*sources: Given | BoundedSource, guard: GuardSettings | None = None, **options: Any) -> RefreshReport:
+        return read_directory(engine, sources, ReadOptions(**options), clock=lambda: NOW, guard=guard)
 
     return run
 
