@@ -3,7 +3,7 @@
 The rules: ``app/sync/runs/README.md``, "Bases" and "Ends".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.foundation.database.engine import reading
 from app.sync.apply.capabilities import Capabilities
-from app.sync.apply.gate import Ending, Gate
+from app.sync.apply.gate import CANCELLED, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.items import USER_KINDS, ItemStatus, listed
 from app.sync.ledger.ledger import Ledger, read_ledger
@@ -23,8 +23,9 @@ from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEF
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
-from app.sync.runs.directory_reads import RefreshReport, losses_sentences
+from app.sync.runs.directory_reads import RefreshReport, losses_sentences, source_sentence
 from app.sync.runs.run import HELD_FOR, Run, RunReport, RunStatus, SourceFinding, UnknownIds
+from app.sync.runs.source_checks import retained_sentence
 
 REGULAR_ENDS = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD})
 """The ends of runs after which the base is known."""
@@ -48,6 +49,14 @@ WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
   AND NOT EXISTS (
     SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
 """
+
+
+class EndedError(Exception):
+    """Ends the run."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.message)
+        self.ending = ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,14 @@ class RunContext:
     """The access impact of a dry run that reads the directory."""
     before: Counts = field(default_factory=dict)
     """The counts before the held deletes were approved."""
+
+
+def check_gate(context: RunContext, run: Run) -> None:
+    """Raises ``EndedError`` if the run is to end."""
+    if run.cancel_requested:
+        context.gate.end(CANCELLED)
+    if not context.gate.is_open() and context.gate.ending is not None:
+        raise EndedError(context.gate.ending)
 
 
 def plans_since(base: Base, run: Run, ledger: Ledger) -> tuple[str, ...]:
@@ -159,6 +176,27 @@ def directory_report(report: RefreshReport) -> RunReport:
         findings["problemCounts"] = {str(sort): number for sort, number in report.problems.counts.items()}
         findings["problems"] = [str(problem) for problem in report.problems.listed[:_PROBLEMS_SHOWN]]
     return findings
+
+
+def reading_sentences(report: RefreshReport) -> Iterator[str]:
+    """The sentences about sources that were not read completely, lost records, or are no longer configured."""
+    for source in report.sources:
+        if source.verdict is not Verdict.COMPLETE:
+            yield source_sentence(source.name, source.verdict.value, source.reason)
+    yield from losses_sentences(report.sources)
+    yield from map(retained_sentence, report.retained_sources)
+
+
+def capability_report(capabilities: Capabilities) -> RunReport:
+    """What the backend does not support. Empty if everything was supported."""
+    report = RunReport()
+    if operations := capabilities.unsupported_operations():
+        report["unsupportedOperations"] = operations
+    if capabilities.any_roles_unsupported():
+        report["rolesAndAccessTypesUnsupported"] = True
+    if items := capabilities.unsupported_items():
+        report["unsupported"] = items
+    return report
 
 
 def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> UnknownIds | None:

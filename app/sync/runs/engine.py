@@ -11,7 +11,7 @@ The rules: ``app/sync/runs/README.md``, "Ends".
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -37,7 +37,7 @@ from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
 from app.sync.apply.calls import CallSender
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
-from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
+from app.sync.apply.gate import BROKEN, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import BatchSender
@@ -53,22 +53,25 @@ from app.sync.plan.stored import Counts, Plan, add_counts, load_plan, read_run_c
 from app.sync.runs.context import (
     REGULAR_ENDS,
     Base,
+    EndedError,
     RunContext,
     base_after,
+    capability_report,
+    check_gate,
     directory_report,
     final_status,
     plans_since,
+    reading_sentences,
     unknown_ids,
     without_held,
 )
-from app.sync.runs.directory_reads import ReadOptions, RefreshReport, losses_sentences, read_directory, source_sentence
+from app.sync.runs.directory_reads import ReadOptions, read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.run import (
     Run,
     RunConflictError,
-    RunReport,
     RunStatus,
     WhatIf,
     allowed_deletes,
@@ -76,7 +79,6 @@ from app.sync.runs.run import (
     program_error,
 )
 from app.sync.runs.settings import SyncSettings
-from app.sync.runs.source_checks import retained_sentence
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -88,14 +90,6 @@ _LEVELS = {
     RunStatus.CANCELLED: logging.WARNING,
 }
 """The log levels of the ends of runs."""
-
-
-class _EndedError(Exception):
-    """Ends the run."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.message)
-        self.ending = ending
 
 
 @dataclass(kw_only=True)
@@ -168,7 +162,7 @@ class SyncEngine:
                 self._execute_on_candidate(runs, context)
             else:
                 self._execute(runs, context)
-        except _EndedError as error:
+        except EndedError as error:
             return error.ending
         except (RunConflictError, PlanningError) as error:
             return Ending(str(error))
@@ -214,7 +208,7 @@ class SyncEngine:
             revision=revision,
             report=context.report,
         )
-        _check_gate(context, run)
+        check_gate(context, run)
         interrupted = recover(self.engine, ledger.ledger_id, now_ms=epoch_ms(self.clock()))
         if interrupted:
             context.report["interruptedCalls"] = interrupted
@@ -240,7 +234,7 @@ class SyncEngine:
         runs.update(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=context.report)
         if run.dry_run or not plan.has_changes:
             return
-        _check_gate(context, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
+        check_gate(context, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
         self._apply(context, plan)
 
     def _complete_preview(self, context: RunContext, plan: Plan) -> Counts:
@@ -286,8 +280,8 @@ class SyncEngine:
             context.report["whatIf"] = list(self.what_if.files)
             for source in report.sources:
                 if source.verdict is Verdict.FAILED and source.name in self.what_if.replaced:
-                    raise _EndedError(Ending(source.reason))
-        for sentence in _reading_sentences(report):
+                    raise EndedError(Ending(source.reason))
+        for sentence in reading_sentences(report):
             context.progress.note(sentence)
         with reading(self.engine) as connection:
             # The revision of a candidate is not a revision of the database.
@@ -320,13 +314,13 @@ class SyncEngine:
         try:
             report = verify.run(run.selection)
         except VerifyStoppedError:
-            _check_gate(context, run)
+            check_gate(context, run)
             raise
         context.report["verify"] = report.to_wire()
         # A dry run has corrected the ledger of its candidate.
         with writing(context.engine) as connection:
             note_findings(connection, ledger.ledger_id, report.numbers(), self.clock())
-        _check_gate(context, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
+        check_gate(context, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
 
     def _report_unknown(self, context: RunContext, ledger: Ledger) -> None:
         """Reports ids of the selection that neither the access model nor the ledger contains."""
@@ -337,7 +331,7 @@ class SyncEngine:
             unknown = unknown_ids(connection, ledger.ledger_id, run.selection)
         if unknown is not None:
             context.report["unknown"] = unknown
-            _log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
+            _log.info("run_names_unknown_ids", run_id=run.run_id, unknown=unknown)
 
     def _compare_plans(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> None:
         """Checks before a verify that a plan of changes is the same as a plan of everything."""
@@ -400,7 +394,7 @@ class SyncEngine:
             limits = None if allowed_deletes(connection, plan_id) else self.sync_settings.limits
         if not is_still_due(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
-            raise _EndedError(Ending(stale_sentence(plan_id), cancelled=True))
+            raise EndedError(Ending(stale_sentence(plan_id), cancelled=True))
         return plan
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
@@ -424,7 +418,7 @@ class SyncEngine:
 
     def _end(self, runs: Runs, context: RunContext, ending: Ending | None) -> Run:
         """Ends the run with the status that follows from its items or from ``ending``."""
-        context.report |= _capability_report(context.capabilities)
+        context.report |= capability_report(context.capabilities)
         try:
             run = runs.end(
                 context.run.run_id, lambda connection: final_status(connection, context, ending, self.clock())
@@ -448,35 +442,6 @@ class SyncEngine:
             error=run.error,
         )
         return run
-
-
-def _capability_report(capabilities: Capabilities) -> RunReport:
-    """What the backend does not support. Empty if everything was supported."""
-    report = RunReport()
-    if operations := capabilities.unsupported_operations():
-        report["unsupportedOperations"] = operations
-    if capabilities.any_roles_unsupported():
-        report["rolesAndAccessTypesUnsupported"] = True
-    if items := capabilities.unsupported_items():
-        report["unsupported"] = items
-    return report
-
-
-def _reading_sentences(report: RefreshReport) -> Iterator[str]:
-    """The sentences about sources that were not read completely, lost records, or are no longer configured."""
-    for source in report.sources:
-        if source.verdict is not Verdict.COMPLETE:
-            yield source_sentence(source.name, source.verdict.value, source.reason)
-    yield from losses_sentences(report.sources)
-    yield from map(retained_sentence, report.retained_sources)
-
-
-def _check_gate(context: RunContext, run: Run) -> None:
-    """Raises ``_EndedError`` if the run is to end."""
-    if run.cancel_requested:
-        context.gate.end(CANCELLED)
-    if not context.gate.is_open() and context.gate.ending is not None:
-        raise _EndedError(context.gate.ending)
 
 
 def _reason(gate: Gate, raised: Ending) -> Ending:
