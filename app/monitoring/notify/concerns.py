@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
-from app.access.refresh.reads import Refusal
+from app.access.refresh.reads import FAILED, PARTIAL, Refusal
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets
@@ -271,7 +271,7 @@ def _source(state: SourceState) -> Iterator[Concern]:
 
 def _refused_source(state: SourceState, refusal: Refusal) -> Concern:
     """The concern about a complete read that was refused because it is empty or too small."""
-    stays = "; its last good records stay in force" if state.last_verdict == "failed" else ""
+    stays = "; its last good records stay in force" if state.last_verdict == FAILED else ""
     return Concern(
         cause=Cause.SHRUNK,
         about=state.name,

@@ -192,7 +192,7 @@ def read_directory(
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
-        reads = SourceReads(refreshing.staging, clock, progress, selection, full).read(
+        reads = SourceReads(refreshing.staging, clock, progress, selection, options.full).read(
             {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:

@@ -91,7 +91,7 @@ def retry(console: Console) -> Response:
         run_request = _retry_of_items(selected)
     else:
         run_request = _retry_of_group(console, _failure_group(*(request.form.get(name, "") for name in _FILTERS)))
-    return enqueue(console, replace(run_request, asked_by=console.operator.asked_by), "retry asked for")
+    return enqueue(console, replace(run_request, asked_by=console.operator.asked_by), RunAction.RETRY)
 
 
 def _retry_of_items(items: Sequence[ItemKey]) -> RunRequest:
