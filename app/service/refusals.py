@@ -63,7 +63,7 @@ class Refusals:
         """Writes a row unless the limit of its key is exceeded."""
         self._write(actor, subject, reason, self.limit.suffix(key))
 
-    def wrong_token(self, actor: Actor, subject: str, reason: str = "the bearer token is not accepted") -> None:
+    def record_wrong_token(self, actor: Actor, subject: str, reason: str = "the bearer token is not accepted") -> None:
         """Writes a row about a caller without a valid credential. Do not call it for a throttled caller, or with text
         that the caller has chosen. The request id is left out, because the caller may have chosen it."""
         suffix = self.limit.suffix(f"wrong token {network_of(actor.address)}")

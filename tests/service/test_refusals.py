@@ -36,13 +36,13 @@ def test_wrong_tokens_of_all_addresses_share_one_limit(database_url: str) -> Non
 
     # More addresses than a limiter remembers: forgotten ones do not reset the limit of all.
     for number in range(10_100):
-        refusals.wrong_token(Actor(name="", way="api", address=f"2001:db8:{number:x}::1"), "/resync")
+        refusals.record_wrong_token(Actor(name="", way="api", address=f"2001:db8:{number:x}::1"), "/resync")
     assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR
     assert rows()[0].endswith(LAST_ROW_SUFFIX)
     refusals.record(Actor(name="ann", way="console", address="192.0.2.1"), "/console/doctor", "no", key="ann")
     assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR + 1
     time.move_on(minutes=61)
-    refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1"), "/resync")
+    refusals.record_wrong_token(Actor(name="", way="api", address="192.0.2.1"), "/resync")
     assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR + 2
     engine.dispose()
 
@@ -51,7 +51,7 @@ def test_a_row_about_an_unknown_caller_has_no_text_of_theirs(database_url: str) 
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     refusals = Refusals(Audit(SimulatedTime()), engine)
-    refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1", request_id="call-555-now"), "/resync")
+    refusals.record_wrong_token(Actor(name="", way="api", address="192.0.2.1", request_id="call-555-now"), "/resync")
     with reading(engine) as connection:
         (row,) = audit_page(connection)
     assert (row.request_id, row.address) == ("", "192.0.2.1")

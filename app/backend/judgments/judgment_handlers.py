@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.backend.http.call import Call, Reply
-from app.backend.judgments.search import FoundJudgment, JudgmentQuery, JudgmentSearcher
+from app.backend.judgments.search import JudgmentQuery, JudgmentSearcher, ScoredJudgment
 from app.backend.storage import json_columns
 from app.contract import limits
 from app.contract.judgments import (
@@ -34,17 +34,17 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
     query, scope = _query(call, request.recency_days)
     limit = request.limit or limits.JUDGMENT_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        judgments, total = search.thread(connection, query, limit)
+        result = search.thread(connection, query, limit)
     elif request.recency_days is not None:
-        judgments, total = search.newest(connection, query, limit)
+        result = search.newest(connection, query, limit)
     else:
-        judgments, total = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
+        result = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
     latency = (call.backend.clock() - started).total_seconds() * 1000
     return Reply(
         "Judgments found.",
         {
-            "results": [_result(judgment, scope) for judgment in judgments],
-            "totalInScope": total,
+            "results": [_result(judgment, scope) for judgment in result.judgments],
+            "totalInScope": result.total,
             "searchLatencyMs": max(0.0, round(latency, 3)),
         },
     )
@@ -54,10 +54,10 @@ def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest],
     query, scope = _query(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        judgments, _ = search.thread(connection, query, limit, newest_first=True)
+        result = search.thread(connection, query, limit, newest_first=True)
     else:
-        judgments, _ = search.newest(connection, query, limit)
-    return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in judgments])
+        result = search.newest(connection, query, limit)
+    return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in result.judgments])
 
 
 def _query(
@@ -94,7 +94,7 @@ def _default_scope(organization_id: str | None, document_id: str | None) -> Sear
     return "apiKey" if organization_id is None else "organization"
 
 
-def _result(judgment: FoundJudgment, scope: SearchScope) -> dict[str, object]:
+def _result(judgment: ScoredJudgment, scope: SearchScope) -> dict[str, object]:
     row = judgment.row
     payload = json_columns.load_object(row.payload)
     return {

@@ -29,15 +29,18 @@ class JudgmentQuery:
     annotation_id: str | None = None
 
 
-class FoundJudgment(NamedTuple):
+class ScoredJudgment(NamedTuple):
     """A row of ``JUDGMENT``, and its similarity to the text (1 without one)."""
 
     row: Row[Any]
     similarity: float
 
 
-Found = tuple[list[FoundJudgment], int]
-"""The judgments, and how many are in scope."""
+class SearchResult(NamedTuple):
+    """The judgments, and how many are in scope."""
+
+    judgments: list[ScoredJudgment]
+    total: int
 
 
 class JudgmentSearcher:
@@ -49,7 +52,7 @@ class JudgmentSearcher:
 
     def nearest(
         self, connection: Connection, query: JudgmentQuery, text: str, embedding_type: EmbeddingType, limit: int
-    ) -> Found:
+    ) -> SearchResult:
         """The judgments most similar to ``text``.
 
         Raises ``Unavailable`` while judgments of the API key have vectors of another embedder.
@@ -64,16 +67,20 @@ class JudgmentSearcher:
         (vector,) = self.embedder.embed([text])
         seqs, similarities = snapshot.nearest(in_scope & _filtered(snapshot, query), vector, limit)
         similarities_by_seq = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
-        return _load(connection, query.api_key_id, similarities_by_seq), int(np.count_nonzero(in_scope))
+        judgments = _load(connection, query.api_key_id, similarities_by_seq)
+        return SearchResult(judgments, int(np.count_nonzero(in_scope)))
 
-    def newest(self, connection: Connection, query: JudgmentQuery, limit: int) -> Found:
+    def newest(self, connection: Connection, query: JudgmentQuery, limit: int) -> SearchResult:
         """The newest judgments, newest first."""
         snapshot = self.indexes.snapshot(connection, query.api_key_id)
         in_scope = _matching(snapshot, query.scope)
         seqs = snapshot.newest(in_scope & _filtered(snapshot, query), limit)
-        return _load(connection, query.api_key_id, dict.fromkeys(seqs.tolist(), 1.0)), int(np.count_nonzero(in_scope))
+        judgments = _load(connection, query.api_key_id, dict.fromkeys(seqs.tolist(), 1.0))
+        return SearchResult(judgments, int(np.count_nonzero(in_scope)))
 
-    def thread(self, connection: Connection, query: JudgmentQuery, limit: int, *, newest_first: bool = False) -> Found:
+    def thread(
+        self, connection: Connection, query: JudgmentQuery, limit: int, *, newest_first: bool = False
+    ) -> SearchResult:
         """The judgments of one comment thread, oldest first by default."""
         table = JUDGMENT.c
         rows = select(JUDGMENT).where(
@@ -86,9 +93,9 @@ class JudgmentSearcher:
         if query.latest is not None:
             rows = rows.where(table.created_at <= query.latest)
         order = (table.created_at.desc(), table.seq.desc()) if newest_first else (table.created_at, table.seq)
-        judgments = [FoundJudgment(row, 1.0) for row in connection.execute(rows.order_by(*order).limit(limit))]
+        judgments = [ScoredJudgment(row, 1.0) for row in connection.execute(rows.order_by(*order).limit(limit))]
         snapshot = self.indexes.snapshot(connection, query.api_key_id)
-        return judgments, int(np.count_nonzero(_matching(snapshot, query.scope)))
+        return SearchResult(judgments, int(np.count_nonzero(_matching(snapshot, query.scope))))
 
 
 def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
@@ -107,10 +114,10 @@ def _filtered(snapshot: Snapshot, query: JudgmentQuery) -> Mask:
     return mask
 
 
-def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[FoundJudgment]:
+def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[ScoredJudgment]:
     """The judgments with these ``seq``, in this order."""
     query = select(JUDGMENT).where(
         JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, similarities))
     )
     rows = {row.seq: row for row in connection.execute(query)}
-    return [FoundJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
+    return [ScoredJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]

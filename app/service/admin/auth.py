@@ -23,10 +23,10 @@ class AdminAuth:
             require_bearer(request, self.tokens)
         except Unauthenticated:
             if bearer_token(request.environ) is not None:
-                self._refusals.wrong_token(actor(""), str(request.url_rule))
+                self._refusals.record_wrong_token(actor(""), str(request.url_rule))
             raise
 
-    def refused(self, reason: str, *, subject: str = "") -> None:
+    def record_refusal(self, reason: str, *, subject: str = "") -> None:
         """Writes an audit row for a refused request with a valid token."""
         self._refusals.record(actor(), subject or request.path, reason, key=f"refused {caller_name()}")
 

@@ -151,7 +151,7 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
         try:
             run = method(run_id, by=caller_name(), reason=reason, audit_hook=audit_hook)
         except RunConflictError as error:
-            auth.refused(str(error), subject=f"{action}: {run_id}")
+            auth.record_refusal(str(error), subject=f"{action}: {run_id}")
             raise FailedPrecondition(str(error)) from error
         return json_response(RunWire.of(run), 202)
 
@@ -192,10 +192,10 @@ def _enqueue(runs: Runs, body: ResyncRequest, idempotency_key: str | None, auth:
     try:
         run, _ = runs.enqueue(run_request, audit_hook=audited(auth.audit, actor(), action, body.reason))
     except RunConflictError as error:
-        auth.refused(str(error), subject=action)
+        auth.record_refusal(str(error), subject=action)
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error
     except QueueFullError as error:
-        auth.refused(str(error), subject=action)
+        auth.record_refusal(str(error), subject=action)
         raise TooManyRequests(str(error), retry_after=_QUEUE_RETRY_SECONDS) from error
     return run
 

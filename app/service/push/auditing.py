@@ -24,11 +24,11 @@ class PushAudit:
     audit: Audit
     refusals: Refusals
 
-    def wrong_token(self, *, is_known: bool) -> None:
+    def record_wrong_token(self, *, is_known: bool) -> None:
         """Writes a row about a caller with a wrong token. ``is_known``: the path contains an existing source."""
-        self.refusals.wrong_token(_actor(""), request.path if is_known else str(request.url_rule))
+        self.refusals.record_wrong_token(_actor(""), request.path if is_known else str(request.url_rule))
 
-    def refused(self, reason: str) -> None:
+    def record_refusal(self, reason: str) -> None:
         """Writes a row about a caller with a token of this source or another one."""
         self.refusals.record(_actor(), request.path, reason, key=_key("refused"))
 

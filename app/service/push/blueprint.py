@@ -74,10 +74,10 @@ class PushParts:
             return self.targets.require(request, name, is_scim=is_scim)
         except Unauthenticated:
             if bearer_token(request.environ) is not None:
-                self.audit.wrong_token(is_known=name in self.targets.by_name)
+                self.audit.record_wrong_token(is_known=name in self.targets.by_name)
             raise
         except (NotFound, PermissionDenied) as error:
-            self.audit.refused(error.message)
+            self.audit.record_refusal(error.message)
             raise
 
 
@@ -113,7 +113,7 @@ def _read_push(parts: PushParts, target: PushTarget) -> Push:
     except MalformedPushError as error:
         raise InvalidArgument(str(error), details=problem_details(error.items)) from error
     except ForeignPushError as error:
-        parts.audit.refused(str(error))
+        parts.audit.record_refusal(str(error))
         raise PermissionDenied(str(error), details=problem_details(error.items)) from error
 
 
@@ -174,7 +174,7 @@ def _apply_upload(parts: PushParts, target: PushTarget) -> UploadAnswer:
             audit_hook=parts.audit.upload_audit_hook(target.name, accept_shrink=accept_shrink),
         )
     except PermissionDenied as error:
-        parts.audit.refused(error.message)
+        parts.audit.record_refusal(error.message)
         raise
     finally:
         parts.uploads.release()

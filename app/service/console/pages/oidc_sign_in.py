@@ -140,7 +140,7 @@ def _failed(console: Console, attempt: Attempt, reason: str, notice: str, *, is_
     if is_callers and (seconds := console.parts.failures.record(request.remote_addr or "")):
         notice = f"Too many failed sign-ins from this address: try again in {seconds} s."
         return sign_in_page(console, back=attempt.back, notice=notice, status=429, retry_after=seconds)
-    console.gate.refusals.wrong_token(request_actor("", "oidc"), "sign-in", reason)
+    console.gate.refusals.record_wrong_token(request_actor("", "oidc"), "sign-in", reason)
     return sign_in_page(console, back=attempt.back, notice=notice, status=403)
 
 

@@ -39,7 +39,7 @@ def sign_in_by_token(console: Console) -> Response:
             error = f"Too many wrong tokens from this address: try again in {seconds} s."
             return sign_in_page(console, back=back, error=error, status=429, retry_after=seconds)
         # Throttled callers get no audit row. Otherwise they could fill the log.
-        gate.refusals.wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
+        gate.refusals.record_wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, error="This token is not accepted.", status=403)
     credential, owner = match
     reason = "a sign-in link" if is_link else ""
