@@ -60,9 +60,6 @@ def access(  # noqa: PLR0917 - click passes them by name
     KIND is user, organization, folder or document. Members whom an access type lets in are included. The order is that
     of types and ids.
     """
-    from app.access.listing.resources import RESOURCE_TYPES, ResourceList
-    from app.access.listing.users import UserList
-    from app.access.records import AccessRole
     from app.commands.bootstrap.application import application
 
     if organization is None and kind != "organization":
@@ -77,24 +74,11 @@ def access(  # noqa: PLR0917 - click passes them by name
     _check_id("--organization", organization)
     settings = invocation.settings()
     with application(settings) as parts:
-        with_role, moment = None if role is None else AccessRole(role), at or parts.clock()
-        query: ResourceList | UserList
-        if kind == "user":
-            name, head = "resources", {"userId": id_}
-            query = ResourceList(
-                organization_id=organization, user_id=id_, types=types or RESOURCE_TYPES, role=with_role, at=moment
-            )
-        else:
-            name, head = "users", {"type": kind, "resourceId": id_}
-            query = UserList(
-                organization_id=organization,
-                type=cast("ResourceKind", kind),
-                resource_id=id_,
-                role=with_role,
-                at=moment,
-            )
+        query = _query(kind, id_, organization, types=types, role=role, at=at or parts.clock())
         listing = _Listing(parts.engine, settings.provider.policy, query, limit)
         if as_json:
+            head = {"userId": id_} if kind == "user" else {"type": kind, "resourceId": id_}
+            name = "resources" if kind == "user" else "users"
             show_json_lists(head | listing.head, {name: map(_wire, listing)}, listing.tail)
         else:
             for line in listing.remarks:
@@ -107,8 +91,31 @@ def access(  # noqa: PLR0917 - click passes them by name
         print_note("the directory changed meanwhile: run the command again for a list of one revision")
 
 
+def _query(
+    kind: str,
+    id_: str,
+    organization_id: str,
+    *,
+    types: tuple[ResourceKind, ...],
+    role: Literal["viewer", "editor"] | None,
+    at: datetime,
+) -> ResourceList | UserList:
+    from app.access.listing.resources import RESOURCE_TYPES, ResourceList
+    from app.access.listing.users import UserList
+    from app.access.records import AccessRole
+
+    with_role = None if role is None else AccessRole(role)
+    if kind == "user":
+        return ResourceList(
+            organization_id=organization_id, user_id=id_, types=types or RESOURCE_TYPES, role=with_role, at=at
+        )
+    return UserList(
+        organization_id=organization_id, type=cast("ResourceKind", kind), resource_id=id_, role=with_role, at=at
+    )
+
+
 def _check_id(name: str, id_: str) -> None:
-    """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: of the argument or option."""
+    """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: the argument or option."""
     from app.contract.permission_call import MalformedQuestion, parse_question
 
     question = parse_question({"userId": id_, "resource": {"type": "organization", "id": id_}})
@@ -126,7 +133,7 @@ class _Listing:
         self._engine = engine
         self._policy = policy
         self._query = query
-        self._left = limit
+        self._remaining = limit
         self.has_more = False
         """Whether the limit cut the list."""
         self.has_changed = False
@@ -163,9 +170,9 @@ class _Listing:
         while page.entries:
             yield page
             self.has_changed |= page.revision != self.first.revision
-            if self._left is not None:
-                self._left -= len(page.entries)
-            self.has_more = page.has_more and self._left == 0
+            if self._remaining is not None:
+                self._remaining -= len(page.entries)
+            self.has_more = page.has_more and self._remaining == 0
             if not page.has_more or self.has_more:
                 return
             page = self._read(page.entries[-1].kind, page.entries[-1].item_id)
@@ -178,7 +185,7 @@ class _Listing:
         from app.foundation.database.engine import reading
 
         with reading(self._engine) as connection:
-            limit = min(_PAGE_ROWS, self._left or _PAGE_ROWS)
+            limit = min(_PAGE_ROWS, self._remaining or _PAGE_ROWS)
             return self._query.page(connection, self._policy, after=after, limit=limit)
 
 

@@ -131,8 +131,8 @@ def to_wire(request: QuestionLike, explanation: Explanation, origins: Origins | 
 
 
 def _with_readable_time(record: Mapping[str, object]) -> dict[str, object]:
-    ends = record.get("expiresAt")
-    return dict(record) | ({"expiresAt": utc_text(from_epoch_ms(ends))} if isinstance(ends, int) else {})
+    expires_at = record.get("expiresAt")
+    return dict(record) | ({"expiresAt": utc_text(from_epoch_ms(expires_at))} if isinstance(expires_at, int) else {})
 
 
 def _show(explanation: Explanation, origins: Origins | None) -> None:

@@ -114,8 +114,8 @@ def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[l
 def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool) -> None:
     from app.directory.source import Verdict
 
-    for shown in previewed.objects:
-        _show_object(name, shown)
+    for object_ in previewed.objects:
+        _show_object(name, object_)
     if not alone:
         _show_counts(previewed)
         for group in report.problems[:_MAX_PROBLEMS]:
@@ -130,27 +130,27 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
         print_note(f"{name} {how}: {report.reason}")
 
 
-def _show_object(name: str, shown: PreviewedObject) -> None:
-    thing = shown.id
-    print_result(printable(f"{name}, {shown.place}" if thing is None else f"{name}, {thing.set}: {shown.place}"))
-    if thing is not None and thing.id != shown.place:
-        print_result(f"  id       {printable(thing.id)}")
-    if shown.value:
-        print_result(f"  it       {_fields(shown.value)}")
-    decided = {line.key for line in shown.results if line.wins}
-    for line in shown.results:
+def _show_object(name: str, object_: PreviewedObject) -> None:
+    id_ = object_.id
+    print_result(printable(f"{name}, {object_.place}" if id_ is None else f"{name}, {id_.set}: {object_.place}"))
+    if id_ is not None and id_.id != object_.place:
+        print_result(f"  id       {printable(id_.id)}")
+    if object_.value:
+        print_result(f"  it       {_fields(object_.value)}")
+    decided = {line.key for line in object_.results if line.wins}
+    for line in object_.results:
         head = f"rule {line.rule}" if line.rule else "record"
         print_result(f"  {head:<8} {line.kind or 'object':<12} {_result(line, shared=line.key not in decided)}")
-    if shown.omitted:
-        print_result(f"  … and {shown.omitted:,} more")
-    if not shown.results:
+    if object_.omitted:
+        print_result(f"  … and {object_.omitted:,} more")
+    if not object_.results:
         print_result("  no rule reads this set")
     print_result()
 
 
 def _result(line: RuleResult, *, shared: bool) -> str:
-    """The record, or why there is none; the groups through which the object came; and whether the record wins, or which
-    of its fields do."""
+    """The record or the reason why there is none, the groups through which the object came, and whether the record or
+    some of its fields win."""
     if line.record is None:
         text = f"malformed: {line.reason}" if line.malformed else f"none: {line.reason}"
         result = coloured(printable(text), "failed" if line.malformed else "default")
@@ -239,7 +239,7 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
         "source": name,
         "verdict": report.verdict.value,
         "reason": report.reason,
-        "objects": [_object_to_json(shown) for shown in previewed.objects],
+        "objects": [_object_to_json(object_) for object_ in previewed.objects],
         "rules": [
             {
                 "rule": int(counts.rule.number),
@@ -269,12 +269,12 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
     }
 
 
-def _object_to_json(shown: PreviewedObject) -> dict[str, object]:
+def _object_to_json(object_: PreviewedObject) -> dict[str, object]:
     return {
-        "set": None if shown.id is None else shown.id.set,
-        "id": None if shown.id is None else shown.id.id,
-        "place": shown.place,
-        "it": dict(shown.value),
+        "set": None if object_.id is None else object_.id.set,
+        "id": None if object_.id is None else object_.id.id,
+        "place": object_.place,
+        "it": dict(object_.value),
         "rules": [
             {
                 "rule": int(line.rule) if line.rule.isdecimal() else line.rule or None,
@@ -286,7 +286,7 @@ def _object_to_json(shown: PreviewedObject) -> dict[str, object]:
                 "wins": line.wins,
                 "gives": list(line.winning_fields),
             }
-            for line in shown.results
+            for line in object_.results
         ],
-        "leftOff": shown.omitted,
+        "leftOff": object_.omitted,
     }

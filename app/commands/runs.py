@@ -38,13 +38,13 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
     with application(invocation.settings()) as parts:
         if run_id is None:
-            runs = parts.runs.recent(limit)
+            recent = parts.runs.recent(limit)
             for concern in parts.concerns():
                 print_note(f"{concern.summary} ({concern.advice})")
             if as_json:
-                show_json([RunWire.of(run) for run in runs])
+                show_json([RunWire.of(run) for run in recent])
             else:
-                _list_runs(runs)
+                _list_runs(recent)
             return
         run = parts.runs.get(parts.runs.find_id(run_id))
         changes = changes_of(parts, run.run_id)

@@ -318,7 +318,7 @@ def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> R
         if name in files:
             raise CommandError(f"--directory: {name} is given twice")
         files[name or ""] = option if name is None else option.removeprefix(f"{name}=")
-    return replace_sources(directory, {name: Path(file) for name, file in files.items()}, shown=files)
+    return replace_sources(directory, {name: Path(file) for name, file in files.items()}, labels=files)
 
 
 def _has_failed(run: Run) -> bool:

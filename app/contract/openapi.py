@@ -87,14 +87,14 @@ def _schemas() -> tuple[dict[_SchemaKey, JsonValue], JsonSchema]:
 
 
 def _operation(operation: AnyOperation, path: str, schemas: dict[_SchemaKey, JsonValue]) -> JsonSchema:
-    is_twin = path != operation.path
+    is_other_version = path != operation.path
     responses: JsonSchema = {
         "200": _json_response("Success", _success_schema(operation, schemas[operation.name, "result"]))
     }
     for code, statuses in _failures(operation).items():
         responses[str(code)] = {"$ref": _FAILURE_REF.format(code=code), "description": ", ".join(statuses)}
     return {
-        "operationId": f"{operation.name}_{path.split('/', 2)[1]}" if is_twin else operation.name,
+        "operationId": f"{operation.name}_{path.split('/', 2)[1]}" if is_other_version else operation.name,
         "summary": operation.title,
         "description": operation.summary,
         "tags": [operation.tier.value],

@@ -1,4 +1,7 @@
-"""JWTs for clients, and auth tokens of API keys. Secrets are excluded from every repr."""
+"""Requests and results of the token operations: JWTs for clients, and auth tokens of API keys.
+
+Secrets are excluded from every repr.
+"""
 
 from typing import Annotated
 

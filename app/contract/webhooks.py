@@ -1,5 +1,7 @@
-"""Webhooks. Basic ones: two URLs per API key, for raw and processed events. Advanced ones: endpoints with their own
-filters, rate and signing secret.
+"""Requests and results of the webhook operations.
+
+Basic webhooks are two URLs per API key, for raw and processed events. Advanced webhooks are endpoints, each with its
+own filters, rate and signing secret.
 """
 
 from typing import Annotated

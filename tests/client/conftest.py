@@ -112,7 +112,7 @@ class ScriptedServer(ThreadingHTTPServer):
 
 
 def responds(code: int, value: object = None, *, raw: bytes | None = None, **headers: str) -> Behaviour:
-    """Answers with JSON, or with `raw`. Header names are written with underscores."""
+    """Answers with JSON, or with ``raw``. Header names are written with underscores."""
     body = json.dumps(value).encode() if raw is None else raw
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return lambda handler: handler.answer(code, body, named)
@@ -160,7 +160,7 @@ def watching() -> Watching:
 
 @pytest.fixture
 def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[..., BackendClient]]:
-    """Creates clients in simulated time; settings are keywords, other arguments are in `parts`."""
+    """Creates clients in simulated time. Settings are keywords, other arguments are in ``parts``."""
     created: list[BackendClient] = []
 
     def build(base_url: str, *, parts: Mapping[str, Any] | None = None, **settings: Any) -> BackendClient:

@@ -34,7 +34,7 @@ def run(*arguments: str, command: str = "import") -> Result:
 
 @pytest.fixture
 def data(folder: Path) -> Path:
-    """A file with a good line and a bad one; the backend's database beside it knows the API key `key`."""
+    """A file with a good line and a bad one. The backend's database beside it has the API key ``key``."""
     (folder / "usher.yaml").write_text("self_hosted_backend: {database_url: 'sqlite:///backend.db'}\n")
     copy_migrated(folder / "backend.db", BACKEND_MIGRATIONS)
     engine = open_engine("sqlite:///backend.db")

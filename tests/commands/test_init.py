@@ -41,7 +41,7 @@ def run(*arguments: str) -> Result:
 
 
 def answers_of(directory: str, backend: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Answers to all questions: the examples and defaults; and the secrets."""
+    """Answers to all questions, which are the examples and defaults, and the secrets."""
     values, secret_values = {}, {}
     for question in questions_of(CHOICES, directory, backend):
         if question.key != question.name:

@@ -13,7 +13,7 @@ from app.http.json import json_response
 
 @pytest.fixture
 def app() -> Flask:
-    """Echoes JSON at /echo; `fails_with` adds views that fail."""
+    """An app that echoes JSON at /echo. ``fails_with`` adds views that fail."""
     numbers = count(1)
     created = new_app("http", lambda: f"id-{next(numbers)}")
     created.config["MAX_BYTES"] = 200

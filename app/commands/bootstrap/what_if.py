@@ -45,31 +45,33 @@ class ReplacementError(SetUpError):
 
 
 def replace_sources(
-    directory: DirectorySettings, files: Mapping[str, Path], shown: Mapping[str, str] = MappingProxyType({})
+    directory: DirectorySettings, files: Mapping[str, Path], labels: Mapping[str, str] = MappingProxyType({})
 ) -> ReplacedSources:
-    """``files``: the name of a source → the file that replaces it, or an empty name → a file that replaces all.
-    ``shown``: the name of a source, or empty → the file's name in reports. Default: its path.
+    """Replaces sources by files.
+
+    ``files``: the name of a source → the file that replaces it, or an empty name → a file that replaces all.
+    ``labels``: the name of a source, or empty → the file's name in reports. Default: its path.
 
     Raises ``ReplacementError``.
     """
     names = [source.source_name for source in directory.sources]
     if unknown := [name for name in files if name and name not in names]:
         raise ReplacementError(f"{unknown[0]} is not one of the sources {', '.join(names)}")
-    labels = tuple(shown.get(name, str(path)) for name, path in files.items())
+    names_in_reports = tuple(labels.get(name, str(path)) for name, path in files.items())
     sources: list[SourceSettings]
     if "" in files:
         # The file gets the name of the first source, so that it is compared with that source's records.
-        sources = [_file(names[0], files[""], labels[0])]
-        what_if = WhatIf(files=labels, emptied=tuple(names[1:]), replaced=(names[0],))
+        sources = [_file(names[0], files[""], names_in_reports[0])]
+        what_if = WhatIf(files=names_in_reports, emptied=tuple(names[1:]), replaced=(names[0],))
     else:
-        of_name = dict(zip(files, labels, strict=True))
+        label_of = dict(zip(files, names_in_reports, strict=True))
         sources = [
-            _file(source.source_name, files[source.source_name], of_name[source.source_name])
+            _file(source.source_name, files[source.source_name], label_of[source.source_name])
             if source.source_name in files
             else source
             for source in directory.sources
         ]
-        what_if = WhatIf(files=labels, replaced=tuple(files))
+        what_if = WhatIf(files=names_in_reports, replaced=tuple(files))
     return ReplacedSources(directory.model_copy(update={"sources": tuple(sources)}), what_if)
 
 

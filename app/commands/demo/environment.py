@@ -93,7 +93,7 @@ def prepare(folder: Path, port: int | None) -> DemoEnvironment:
 def _values(demo: DemoEnvironment, earlier: dict[str, Any]) -> dict[str, Any]:
     """The settings. Tokens and credentials of an earlier demo are kept."""
 
-    def kept(section: str, key: str, default: Any) -> Any:
+    def stored(section: str, key: str, default: Any) -> Any:
         return earlier.get(section, {}).get(key) or default
 
     return {
@@ -101,11 +101,11 @@ def _values(demo: DemoEnvironment, earlier: dict[str, Any]) -> dict[str, Any]:
         # One process suffices for a demo, and starts faster.
         "server": {"host": HOST, "port": demo.service_port, "workers": 1},
         # Without a limit, the answers show when the access itself ends.
-        "provider": {"auth_tokens": kept("provider", "auth_tokens", [secrets.token_urlsafe(24)]), "decision_ttl": 0},
+        "provider": {"auth_tokens": stored("provider", "auth_tokens", [secrets.token_urlsafe(24)]), "decision_ttl": 0},
         "backend": {
             "base_url": demo.backend_url,
-            "api_key": kept("backend", "api_key", ""),
-            "auth_token": kept("backend", "auth_token", ""),
+            "api_key": stored("backend", "api_key", ""),
+            "auth_token": stored("backend", "auth_token", ""),
         },
         "directory": {
             "sources": [{"type": "file", "path": str(demo.directory), "name": "directory.yaml"}],
@@ -114,7 +114,7 @@ def _values(demo: DemoEnvironment, earlier: dict[str, Any]) -> dict[str, Any]:
         },
         "sync": {"schedule": "every 15m", "jitter": 0},
         "worker": {"poll": 0.2},
-        "admin": {"tokens": kept("admin", "tokens", [secrets.token_urlsafe(24)])},
+        "admin": {"tokens": stored("admin", "tokens", [secrets.token_urlsafe(24)])},
         "metrics": {"directory": str(demo.folder / "metrics")},
         "log": {"format": "text"},
         "self_hosted_backend": {

@@ -29,9 +29,11 @@ CASES: tuple[Question, ...] = (
     Question("oskar", "document", "welcome", "northwind"),
     Question("sven", "folder", "laser", "lumen-labs"),
 )
-"""Questions about the company in ``config/demo/directory.yaml``: members and others; public, private and restricted
-resources; nested groups, near and far grants, a user's own grant and their group's, an expired grant, a user who has
-left."""
+"""Questions about the company in ``config/demo/directory.yaml``.
+
+They are about members and others, and about public, private and restricted resources. Access comes from nested groups,
+from near and far grants, and from grants of users and of groups. One grant has expired, and one user has left.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class AnsweredCase:
 def ask_all(
     cases: tuple[Question, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
 ) -> Iterator[AnsweredCase]:
-    """Raises ``ClientError`` and ``requests.RequestException``."""
+    """Yields the answer to each question. Raises ``ClientError`` and ``requests.RequestException``."""
     reasons = _reasons(cases, explain_url, headers)
     for case, reason in zip(cases, reasons, strict=True):
         permission = find_permission(client.call(operations.GET_PERMISSIONS, permission_request(case)).data, case)

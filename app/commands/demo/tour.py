@@ -72,19 +72,19 @@ def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
 
 
 def _show(demo: DemoEnvironment, children: Children, console: Console, stop: Event) -> None:
-    def say(title: str, text: str) -> None:
+    def print_step(title: str, text: str) -> None:
         console.print(Text.assemble((f"  {title:<13}", "bold"), printable(text)))
 
     console.print(Text("Usher: everything on one machine\n", style="bold"))
-    say("data", str(demo.folder))
+    print_step("data", str(demo.folder))
     start("backend", demo, children)
     wait_for(demo.backend_url, children)
-    say("backend", demo.backend_url)
-    say("workspace", create_workspace(demo))
+    print_step("backend", demo.backend_url)
+    print_step("workspace", create_workspace(demo))
     start("service", demo, children)
     wait_for(demo.service_url, children)
-    say("service", demo.service_url)
-    say("permissions", f"the backend calls {register_service(demo)}")
+    print_step("service", demo.service_url)
+    print_step("permissions", f"the backend calls {register_service(demo)}")
     run = _sync(demo, children, stop)
     if stop.is_set():
         return
@@ -92,7 +92,7 @@ def _show(demo: DemoEnvironment, children: Children, console: Console, stop: Eve
         f"{sum(outcomes.get('done', 0) for outcomes in actions.values())} {kind}"
         for kind, actions in run["counts"].items()
     ]
-    say("sync", f"{run['status']} with {run['calls']} calls: {', '.join(kinds) or 'nothing to do'}")
+    print_step("sync", f"{run['status']} with {run['calls']} calls: {', '.join(kinds) or 'nothing to do'}")
     console.print()
     with backend_client(demo.settings()) as client:
         answers = list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", _admin_headers(demo)))

@@ -46,10 +46,10 @@ class _RecordingAdapter(VerifyingAdapter):
 
     def send(self, request: requests.PreparedRequest, *arguments: Any, **keywords: Any) -> requests.Response:
         self.status, self.media_type = 0, ""
-        began = self._clock()
+        started_at = self._clock()
         send = super().send if self._inner is None else self._inner.send
         response = send(request, *arguments, **keywords)
-        middle = began + (self._clock() - began) / 2
+        middle = started_at + (self._clock() - started_at) / 2
         self.status = response.status_code
         self.media_type = printable(response.headers.get("Content-Type", "").partition(";")[0].strip(), limit=40)
         if (date := http_date(response.headers.get("Date", ""))) is not None:
@@ -81,9 +81,9 @@ def check_backend(
     timeout = min(settings.backend.timeout, _TIMEOUT)
     with backend_client(settings, timeout=timeout, clock=clock, transport=adapter) as client:
         bundle = "" if settings.backend.ca_file else _ignored_bundle(environment)
-        reached = _check_answers(client, adapter, settings.backend.base_url, bundle)
-        yield reached
-        if reached.state is not State.OK:
+        finding = _check_answers(client, adapter, settings.backend.base_url, bundle)
+        yield finding
+        if finding.state is not State.OK:
             # It may not be the backend, so its clock and registration mean nothing.
             return
         if adapter.clock_offset is not None:
@@ -129,8 +129,8 @@ def _check_core_operations(client: BackendClient, adapter: _RecordingAdapter, ur
 
 def _failure(error: ClientError, adapter: _RecordingAdapter, url: str) -> Finding:
     if error.failure is not None:
-        what_to_do = error.failure.advice(address="backend.base_url", section="backend")
-        return problem("backend", f"{url}: {error.failure.message}", what_to_do)
+        advice = error.failure.advice(address="backend.base_url", section="backend")
+        return problem("backend", f"{url}: {error.failure.message}", advice)
     if not adapter.is_json:
         return _unexpected_server(adapter, url)
     if isinstance(error, CredentialsRefused):
@@ -152,7 +152,7 @@ def _unexpected_server(adapter: _RecordingAdapter, url: str) -> Finding:
         message = f"{url} answers with {answer}: a load balancer or proxy without a backend behind it"
         return problem("backend", message, "check that the backend runs, and the address that the proxy uses")
     if 300 <= status < 400:
-        return problem("backend", f"{url} redirects (HTTP {status})", "let backend.base_url name the target")
+        return problem("backend", f"{url} redirects (HTTP {status})", "set backend.base_url to the target")
     if status in {401, 403}:
         message = f"{url} answers with {answer}: a server in front of the backend refuses access"
         return problem("backend", message, f"allow this machine there; {_address_advice(url)}")

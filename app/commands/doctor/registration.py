@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -107,50 +108,51 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
         severity = problem if answer.kind in _ALSO_FOR_BACKEND else warning
         message = f"{address} does not answer from here: {answer.message}"
         return severity("service", message, _failure_advice(answer, settings.server.port))
-    status, is_provider, stamp = answer
     stamps.add(instance())
-    if is_provider and stamp and None not in stamps and stamp not in stamps:
+    if answer.is_provider and answer.stamp and None not in stamps and answer.stamp not in stamps:
         return problem(
             "service",
             f"another Usher, with another database, answers at {address} and accepts the token",
             "stop it, or register the URL of this one; use different tokens in each installation",
         )
-    if is_provider:
+    if answer.is_provider:
         return ok("service", f"{address} answers")
-    return problem("service", *_wrong_answer(url, address, status, settings))
+    return _wrong_answer(url, answer.status, settings)
 
 
-def _wrong_answer(url: str, address: str, status: int, settings: Settings) -> tuple[str, str]:
-    """Message and advice about an answer that is not a permission provider's. ``address``: the URL in messages."""
-    path, port = settings.provider.path, settings.server.port
+def _wrong_answer(url: str, status: int, settings: Settings) -> Finding:
+    """The finding about an answer that is not a permission provider's."""
+    path, port, address = settings.provider.path, settings.server.port, _without_query(url)
     if _is_the_backend(url, settings):
-        return (
-            f"the backend calls itself: {address} is the backend, which answers with {status}",
-            f"register the address of usher serve (server.port is {port})",
-        )
-    if status in {401, 403}:
-        return (
-            f"{address} answers with {status}: it does not accept the backend's token",
-            f"check that it is this Usher (server.port is {port}); reload it after changes of provider.auth_tokens",
-        )
-    if status in {404, 405}:
-        return (
-            f"{address} answers with {status}: there is no permission provider at this path",
-            f"register the URL of usher serve (server.port is {port}) so that it ends in {path}",
-        )
-    if status in {502, 503, 504}:
-        return (
-            f"{address} answers with {status}: usher serve does not run behind it, or cannot answer yet",
-            "check that usher serve runs there, and its /readyz",
-        )
-    return (
-        f"{address} answers with {status}, and not as a permission provider does",
-        f"register the URL of usher serve (server.port is {port}) with {path}",
-    )
+        message = f"the backend calls itself: {address} is the backend, which answers with {status}"
+        advice = f"register the address of usher serve (server.port is {port})"
+    elif status in {401, 403}:
+        message = f"{address} answers with {status}: it does not accept the backend's token"
+        advice = f"check that it is this Usher (server.port is {port}); reload it after changes of provider.auth_tokens"
+    elif status in {404, 405}:
+        message = f"{address} answers with {status}: there is no permission provider at this path"
+        advice = f"register the URL of usher serve (server.port is {port}) so that it ends in {path}"
+    elif status in {502, 503, 504}:
+        message = f"{address} answers with {status}: usher serve does not run behind it, or cannot answer yet"
+        advice = "check that usher serve runs there, and its /readyz"
+    else:
+        message = f"{address} answers with {status}, and not as a permission provider does"
+        advice = f"register the URL of usher serve (server.port is {port}) with {path}"
+    return problem("service", message, advice)
 
 
-def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFailure:
-    """Returns the status, whether a permission provider answers, and the instance stamp of its access model."""
+class _ProviderAnswer(NamedTuple):
+    """An answer at the registered address."""
+
+    status: int
+    is_provider: bool
+    """Whether a permission provider answered."""
+    stamp: str
+    """The instance stamp of its access model."""
+
+
+def _call(url: str, token: str, route: Route) -> _ProviderAnswer | CallFailure:
+    """Sends an empty list of questions."""
     headers = {INSTANCE_HEADER: "?"} | ({"authorization": f"Bearer {token}"} if token else {})
     body: dict[str, object] = {"data": {"requests": []}}
     with session_for(route) as session:
@@ -160,7 +162,7 @@ def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFai
             ) as response:
                 content = response.raw.read(_MAX_BYTES, decode_content=True)
                 stamp = response.headers.get(INSTANCE_HEADER, "")
-                return response.status_code, _is_provider(response.status_code, content), stamp
+                return _ProviderAnswer(response.status_code, _is_provider(response.status_code, content), stamp)
         except (*CALL_ERRORS, ValueError) as error:
             try:
                 return probed_failure_of(error, url, route)

@@ -1,4 +1,7 @@
-"""Checks that each source can be read completely, and compares its records with those in force."""
+"""Checks that each source can be read completely, and compares its records with those in force.
+
+Also warns of sources that are no longer configured.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,11 +31,11 @@ class _CheckedRead:
 
 
 def check_sources(
-    sources: Sequence[Source], known: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
+    sources: Sequence[Source], in_force: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
 ) -> Findings:
     """Reads all sources in parallel, and discards the records.
 
-    ``known``: the records in force of each source. ``guard``: the default guard.
+    ``in_force``: the records in force of each source. ``guard``: the default guard.
     """
     guards = guards_of(sources, guard)
     reads = [_CheckedRead() for _ in sources]
@@ -52,13 +55,13 @@ def check_sources(
                     yield warning("directory", message, advice)
     for source, read in zip(sources, reads, strict=True):
         if policy_of(source).only_pushed:
-            yield _pushed(source.name, known.get(source.name))
+            yield _pushed(source.name, in_force.get(source.name))
         elif read.end.verdict is Verdict.COMPLETE:
-            yield _complete(source.name, read, known, guards[source.name], clock)
+            yield _complete(source.name, read, in_force, guards[source.name], clock)
         else:
             yield _incomplete(source.name, read)
-    for odd in check_retained([source.name for source in sources], known):
-        yield warning("directory", _about(odd.source, odd.message), odd.advice)
+    for retained in check_retained([source.name for source in sources], in_force):
+        yield warning("directory", _about(retained.source, retained.message), retained.advice)
 
 
 def _about(source: str, message: str) -> str:
@@ -72,16 +75,18 @@ def _pushed(source: str, state: SourceState | None) -> Finding:
     return ok("directory", _about(source, f"{counted(state.records, 'record')}, pushed to it"))
 
 
-def _complete(source: str, read: _CheckedRead, known: Mapping[str, SourceState], guard: Guard, clock: Clock) -> Finding:
-    state = known.get(source)
+def _complete(
+    source: str, read: _CheckedRead, in_force: Mapping[str, SourceState], guard: Guard, clock: Clock
+) -> Finding:
+    state = in_force.get(source)
     if read.end.known_empty and (state is None or not state.records):
         advice = "set up its provisioning: app/directory/connectors/scim/README.md"
         return warning("directory", _about(source, "it has never received a push"), advice)
-    if (odd := check_read(source, read.kinds, known, guard)) is not None:
-        severity = problem if odd.is_refused else warning
-        return severity("directory", _about(source, odd.message), odd.advice)
-    in_force = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
-    return ok("directory", _about(source, f"{counted(read.kinds.total(), 'record')}{in_force}"))
+    if (suspicion := check_read(source, read.kinds, in_force, guard)) is not None:
+        severity = problem if suspicion.is_refused else warning
+        return severity("directory", _about(source, suspicion.message), suspicion.advice)
+    age = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
+    return ok("directory", _about(source, f"{counted(read.kinds.total(), 'record')}{age}"))
 
 
 def _incomplete(source: str, read: _CheckedRead) -> Finding:

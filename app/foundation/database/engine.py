@@ -74,6 +74,10 @@ def open_engine(
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options, mapped=mapped)
+    return _open_postgresql(url, options, single=single, response_timeout=response_timeout)
+
+
+def _open_postgresql(url: URL, options: dict[str, Any], *, single: bool, response_timeout: float | None) -> Engine:
     try:
         engine = create_engine(
             url,

@@ -87,8 +87,8 @@ def run(
     /,
     **parts: str,
 ) -> CursorResult[*tuple[Any, ...]]:
-    """Executes the template, once for each of several parameter sets. Of a single set, parameters that the template
-    does not use are ignored."""
+    """Executes the template, once for each of several parameter sets. If there is a single set, parameters that the
+    template does not use are ignored."""
     clause, names = _compiled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
     if isinstance(parameters, Sequence):
         return connection.execute(clause, parameters)

@@ -42,7 +42,7 @@ def given(url: str, **further: object) -> dict[str, object]:
     return {"backend.base_url": url, "backend.api_key": "K", "backend.auth_token": "T", **named}
 
 
-def found(url: str, **further: object) -> Finding:
+def backend_finding(url: str, **further: object) -> Finding:
     """The finding about an unusable backend."""
     settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url, **further)).settings
     [finding] = check_backend(settings, clock=utc_now)
@@ -73,7 +73,7 @@ def answering(code: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
         (200, b"<html>", HTML, "", "HTTP 200 and text/html instead of a backend's JSON", "not of another web server"),
         (400, b"<html>", HTML, "", "HTTP 400 and text/html", "not of another web server"),
         (403, b"<html>", HTML, "", "a server in front of the backend refuses access", "allow this machine"),
-        (302, b"", {"Location": "https://login.acme.example/"}, "", "redirects (HTTP 302)", "name the target"),
+        (302, b"", {"Location": "https://login.acme.example/"}, "", "redirects (HTTP 302)", "to the target"),
         (
             502,
             b"<html>",
@@ -96,10 +96,10 @@ def test_answers_of_other_servers(
     code: int, body: bytes, headers: dict[str, str], *, path: str, message: str, advice: str
 ) -> None:
     with answering(code, body, headers) as url:
-        one = found(url + path)
-    assert (one.name, one.state) == ("backend", State.PROBLEM)
-    assert message in one.message
-    assert advice in one.advice
+        finding = backend_finding(url + path)
+    assert (finding.name, finding.state) == ("backend", State.PROBLEM)
+    assert message in finding.message
+    assert advice in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -119,37 +119,39 @@ def test_plan_and_sync_name_the_address(code: int, headers: dict[str, str], mess
 def test_tls_and_plain_http_are_distinguished(authority: Authority) -> None:
     with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
         to_plain, to_tls = plain.url.replace("http", "https"), tls.url.replace("https", "http")
-        output = found(to_plain)
+        output = backend_finding(to_plain)
         assert "speaks plain HTTP, but the request used TLS" in output.message
         assert "let backend.base_url begin with http://" in output.advice
         assert "speaks plain HTTP, but the request used TLS: let backend.base_url begin with http://" in synced(
             to_plain
         )
-        output = found(to_tls)
+        output = backend_finding(to_tls)
         assert "speaks TLS, but the request was plain HTTP" in output.message
         assert "let backend.base_url begin with https://" in output.advice
         assert "speaks TLS, but the request was plain HTTP: let backend.base_url begin with https" in synced(to_tls)
-        output = found(tls.url)
+        output = backend_finding(tls.url)
         assert "is not trusted" in output.message
         assert "backend.ca_file" in output.advice
         assert "set backend.ca_file to" in synced(tls.url)
 
 
 def test_unreachable_backend(closed_port: int) -> None:
-    output = found(f"http://127.0.0.1:{closed_port}")
+    output = backend_finding(f"http://127.0.0.1:{closed_port}")
     assert "nothing listens at" in output.message
     assert "backend.proxy" in output.advice
-    output = found("http://backend.invalid")
+    output = backend_finding("http://backend.invalid")
     assert "the name backend.invalid cannot be resolved" in output.message
     assert "is spelt right" in output.advice
 
 
 def test_proxy_failures(closed_port: int) -> None:
-    output = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
+    output = backend_finding(
+        "https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}"
+    )
     assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in output.message
     assert "see that backend.proxy is right" in output.advice
     proxy = ForwardProxy("me:secret")
-    output = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
+    output = backend_finding("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
     proxy.close()
     assert "does not accept the credentials" in output.message
     assert "into backend.proxy" in output.advice
@@ -174,9 +176,9 @@ def test_ignored_proxy_is_reported(environment: dict[str, str], warned: str) -> 
     for proxy, expected in (("", warned), ("http://proxy:3128", "")):
         values = given("https://api.acme.example", backend__proxy=proxy)
         configuration = load_settings(Path("/dev/null"), environment={}, command_line=values)
-        output = [one for one in check_settings(configuration, environment) if one.name == "proxy"]
-        assert [one.message.partition(" ")[0] for one in output] == ([expected] if expected else [])
-        assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in output)
+        output = [finding for finding in check_settings(configuration, environment) if finding.name == "proxy"]
+        assert [finding.message.partition(" ")[0] for finding in output] == ([expected] if expected else [])
+        assert all(finding.state is State.WARNING and "backend.proxy" in finding.advice for finding in output)
 
 
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
