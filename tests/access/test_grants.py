@@ -66,3 +66,20 @@ def test_grants_of_groups_continue_after_a_group_that_lost_its_grants(stored_dir
 
     found = pages(stored_directory, grants, grants[0], page, lambda entry: (entry.holder_id, entry.resource_id, ""))
     assert [entry.holder_id for entry in found] == GROUPS
+
+
+def test_grants_of_disabled_users_have_no_effect(stored_directory: StoredDirectory) -> None:
+    stored_directory.write(
+        [
+            Organization(organization_id="acme", organization_name="Acme"),
+            Folder(organization_id="acme", folder_id="inner", folder_name=""),
+            *(User(user_id=user, name="", email="", disabled=user == "gone") for user in ("ada", "gone")),
+            *(grant("inner", user_id=user) for user in ("ada", "gone")),
+        ]
+    )
+    with reading(stored_directory.engine) as connection:
+        entries = grants_on_levels(connection, "acme", [("inner", "")], after=(), limit=10, now=NOW)
+    assert [(entry.holder_id, entry.without_effect) for entry in entries] == [
+        ("ada", ""),
+        ("gone", "the user is disabled"),
+    ]

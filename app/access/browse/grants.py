@@ -218,7 +218,7 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
 
 
 def _find_names(
-    connection: Connection, organization_id: str, rows: Sequence[Row[Any]]
+    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], users: Iterable[User]
 ) -> dict[str, dict[ItemKey, str]]:
     """Kind → organization and id → the name of a record that the rows name."""
 
@@ -229,17 +229,16 @@ def _find_names(
         "folder": names_of(connection, Folder, keys("folder_id")),
         "document": names_of(connection, Document, keys("document_id")),
         "group": names_of(connection, Group, keys("organization_user_group_id")),
-        "user": {
-            (organization_id, user.user_id): user.name
-            for user in find_all(connection, User, {("", user_id) for _, user_id in keys("user_id")}).values()
-        },
+        "user": {(organization_id, user.user_id): user.name for user in users},
     }
 
 
 def _entries(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
 ) -> list[GrantEntry]:
-    names = _find_names(connection, organization_id, rows)
+    users = find_all(connection, User, {("", row.user_id) for row in rows if row.user_id}).values()
+    names = _find_names(connection, organization_id, rows, users)
+    disabled = {user.user_id for user in users if user.disabled}
     grant_keys = [
         (organization_id, row.folder_id, row.document_id, row.user_id, row.organization_user_group_id) for row in rows
     ]
@@ -263,7 +262,7 @@ def _entries(
                 access_role=row.access_role,
                 expires_at=None if row.expires_at is None else from_epoch_ms(row.expires_at),
                 nearer=nearer.get(number),
-                without_effect="" if cause is None else cause.sentence,
+                without_effect=cause.sentence if cause else "the user is disabled" if row.user_id in disabled else "",
             )
         )
     return entries

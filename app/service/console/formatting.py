@@ -41,7 +41,8 @@ def duration(seconds: float | None) -> str:
     whole = round(seconds)
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE} s" if whole % _MINUTE else f"{whole // _MINUTE} min"
-    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    hours, minutes = whole // _HOUR, whole % _HOUR // _MINUTE
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def ago(moment: datetime, now: datetime) -> str:

@@ -143,9 +143,11 @@ GROUP BY message ORDER BY COUNT(*) DESC, message LIMIT :limit
 """
 
 
-def failure_groups(connection: Connection, ledger_id: int, *, parked: bool, limit: int) -> list[SameFailures]:
-    """Groups of failures by message, the largest first. Groups the first ``MAX_GROUPED`` failures."""
-    parameters = {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
+def failure_groups(
+    connection: Connection, ledger_id: int, *, parked: bool, limit: int, most: int = MAX_GROUPED
+) -> list[SameFailures]:
+    """Groups of failures by message, the largest first. Groups the first ``most`` failures."""
+    parameters = {**_parameters(ledger_id, parked=parked, limit=most), "limit": limit}
     return [
         SameFailures(
             row.message,

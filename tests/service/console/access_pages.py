@@ -116,7 +116,8 @@ def visit_unread(visitors: Visitors) -> None:
     visitors.show("explain", user="ada", type="document", resource="plan", organization="acme")
     office = visitors.office
     without_sources = office.settings.model_copy(update={"directory": DirectorySettings()})
-    Visitors(Office(without_sources, office.engine, office.time, office.runs)).show("overview")
+    for page in ("overview", "sources"):
+        Visitors(Office(without_sources, office.engine, office.time, office.runs)).show(page)
 
 
 def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:

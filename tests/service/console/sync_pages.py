@@ -406,7 +406,6 @@ def visit_overview(visitors: Visitors) -> None:
     held = states.held(office)
     _failures(office, [{"item_id": "a", "parked": True}, {"item_id": "b"}])
     show("overview")
-    show("runs")
     _failures(office, [])
     office.runs.cancel(held.run_id)
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)

@@ -29,6 +29,7 @@ from tests.service.console.conftest import Office, standing_office
 LONG = "A name that is much longer than any box in which it might stand, and goes on and on"
 NOTHING_FOR_ADA = "nothing for A name that is much longer than any bo…"
 PAST = "2020-09-30T00:00:00Z"
+FUTURE = "2030-01-01T00:00:00Z"
 
 
 def _directory() -> dict[str, list[dict[str, Any]]]:
@@ -69,6 +70,7 @@ def _directory() -> dict[str, list[dict[str, Any]]]:
             {**acme, "folderId": "deep", "userId": "bob", "accessRole": "viewer"},
             {**acme, "documentId": "plan", "userId": "cleo", "accessRole": "editor", "expiresAt": PAST},
             {**acme, "documentId": "plan-9", "userId": "fay", "accessRole": "editor"},
+            {**acme, "documentId": "open", "userId": "fay", "accessRole": "viewer", "expiresAt": FUTURE},
         ],
         "contextGrants": [{**acme, "userId": "bob", "field": "page", "value": "7"}],
     }
@@ -207,7 +209,8 @@ def test_sentences_and_records_show_names(full: Office) -> None:
     document = (
         '<a href="/console/document?id=plan-9&amp;organization=acme">The Great Plan</a> <code class="id">plan-9</code>'
     )
-    assert f'<span class="message">{user} has a grant on document {document}; to be asked again after <time' in html
+    assert f'<span class="message">{user} has a grant on document {document}.</span>' in html
+    assert "The backend may cache this answer until <time" in html
     grant = re.search(
         r'<th scope="row"><span title="grant">grant</span></th><td [^>]*class="wide under"[^>]*>(.*?)</td>', html
     )
@@ -218,6 +221,13 @@ def test_sentences_and_records_show_names(full: Office) -> None:
     # A member is a record of its own, in words.
     html = browser.get(address("explain", user="ada", resource="plan", organization="acme"))
     assert '<span title="groupMember">group member</span>' in html
+
+
+def test_the_sentence_ends_with_the_end_of_the_access(full: Office) -> None:
+    html = full.browser(Role.VIEWER).get(address("explain", user="fay", resource="open", organization="acme"))
+    answer = html.partition('<div class="answer')[2].partition("</div>")[0]
+    assert "until <time" in answer
+    assert ">1 Jan 2030 00:00:00</time>.</span>" in answer
 
 
 def test_groups_of_the_ladder_show_their_names() -> None:

@@ -277,8 +277,8 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
-    assert "More than 1,000 items failed and are retrying." in html
-    assert "2 items were parked after 10 tries." in html
+    assert "More than 1,000 items failed and are retrying: no." in html
+    assert "2 items were parked after 10 tries: given up." in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
         # What tells people, and metrics, count all of them.
@@ -448,9 +448,9 @@ def test_before_the_first_read_the_overview_lists_first_steps(office: Office) ->
 
 
 def test_first_steps_show_what_is_done_until_the_first_sync_has_ended(office: Office) -> None:
-    assert _steps(office) == ["done", "done", "open", "open", "open"]
+    assert _steps(office) == ["done", "open", "open", "done", "open"]
     NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
-    assert _steps(office) == ["done", "done", "done", "open", "open"]
+    assert _steps(office) == ["done", "done", "open", "done", "open"]
     states.done(office)
     assert _steps(office) == []
 
@@ -510,6 +510,14 @@ def test_a_source_without_a_push_is_not_shown_as_read(office: Office) -> None:
     assert "no push yet" in browser.get(address("overview"))
 
 
+def test_configured_sources_are_listed_before_their_first_read(office: Office) -> None:
+    with writing(office.engine) as connection:
+        for table in (ProblemCountRow, ProblemRow, DirectorySourceRow):
+            connection.execute(delete(table.__table__))
+    text = " ".join(re.sub(r"<[^>]+>", " ", office.browser(Role.VIEWER).get(address("sources"))).split())
+    assert "people file never read" in text
+
+
 def test_failed_sources_come_first_with_the_time_of_their_records(office: Office) -> None:
     table = DirectorySourceRow.__table__
     with writing(office.engine) as connection:
@@ -532,8 +540,9 @@ def test_failed_sources_come_first_with_the_time_of_their_records(office: Office
     assert headings == ["away", "former", "half", "people", "well"]
     sections = re.split(r'<h2 class="named" id="[^"]*">', html)
     away, half = (next(part for part in sections if part.startswith(name)) for name in ("away", "half"))
-    assert re.search(r"It has not been readable since its read of <time [^>]*>1 Jan 1970 00:00:01</time>", away)
-    assert "The records of that read stay in force." in away
+    sentence = r"cannot be read: timed out\. Its records of <time [^>]*>1 Jan 1970 00:00:01</time> stay in force\."
+    assert re.search(f"It {sentence}", away)
+    assert re.search(f"Source away {sentence}", office.browser(Role.VIEWER).get(address("overview")))
     assert "3 of 4" in half
     assert "12 records outranked" in half
     assert 'title="ownedElsewhere">Owned by another source</a>' in half

@@ -76,7 +76,7 @@ def test_unknown_filters_are_refused(office: Office, wanted: str) -> None:
     assert browser.status == 400
 
 
-def test_the_recap_contains_changes_failures_and_waiting_runs(office: Office) -> None:
+def test_recap_lists_changes_failures_and_waiting_runs(office: Office) -> None:
     old = states.done(office)
     table = RunRow.__table__
     counts = json.dumps({"group": {"add": {"planned": 9, "done": 9}}})
@@ -89,7 +89,7 @@ def test_the_recap_contains_changes_failures_and_waiting_runs(office: Office) ->
     states.previewed(office)
     held, queued = states.held(office), states.queued(office)
     parked(office, "no", "no")
-    html = office.browser(Role.APPROVER).get(address("runs")).partition("Since yesterday")[2].partition("<h2>")[0]
+    html = _recap(office, Role.APPROVER)
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert "9 items by 3 runs of 7" in text
     assert "folders 6 – –" in text
@@ -104,8 +104,12 @@ def test_the_recap_contains_changes_failures_and_waiting_runs(office: Office) ->
     assert "2 deletes to approve" in text
     assert address("approve", run=held.run_id) in html
     assert address("run", id=queued.run_id) in html
-    viewer = office.browser(Role.VIEWER).get(address("runs"))
+    viewer = office.browser(Role.VIEWER).get(address("overview"))
     assert address("approve", run=held.run_id) not in viewer
+
+
+def _recap(office: Office, role: Role) -> str:
+    return office.browser(role).get(address("overview")).partition("Since yesterday")[2].partition("</section>")[0]
 
 
 @pytest.mark.parametrize(
@@ -122,16 +126,16 @@ def test_the_recap_contains_changes_failures_and_waiting_runs(office: Office) ->
         ("a sentence of another version", "a sentence of another version."),
     ],
 )
-def test_since_yesterday_begins_with_the_reads_that_lost_records(office: Office, sentence: str, shown: str) -> None:
+def test_recap_begins_with_reads_that_lost_records(office: Office, sentence: str, shown: str) -> None:
     run = states.held(office)
     table = RunRow.__table__
     with writing(office.engine) as connection:
         report = json.dumps({**run.report, "losses": [sentence]})
         connection.execute(update(table).where(table.c.run_id == run.run_id).values(report=report))
-    html = office.browser(Role.VIEWER).get(address("runs"))
+    html = office.browser(Role.VIEWER).get(address("overview"))
     assert shown in html
     assert "The run held 2 deletes." in html
-    assert html.index(shown) < html.index(">Changed<")
+    assert html.index("Since yesterday") < html.index(shown) < html.index(">Changed<")
 
 
 def test_an_unchanged_outcome_is_grey(office: Office) -> None:
@@ -142,9 +146,9 @@ def test_an_unchanged_outcome_is_grey(office: Office) -> None:
     assert same == ["warn", "idle", "idle"]
 
 
-def test_a_day_without_changes_is_summarized(office: Office) -> None:
+def test_recap_of_a_quiet_day_contains_nothing(office: Office) -> None:
     office.runs.cancel(states.queued(office).run_id)
-    html = office.browser(Role.VIEWER).get(address("runs"))
+    html = _recap(office, Role.VIEWER)
     assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3
 
 

@@ -79,7 +79,7 @@ def test_every_branch_of_every_template_is_rendered(
         system_pages.visit_index(office, tmp_path / "index")
         system_pages.visit_sign_in(office)
         office.time.move_on(days=3)
-        Visitors(office).show("runs")
+        Visitors(office).show("overview")
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
     assert {one.partition(":")[0] for one in branches} == set(loaders[0].list_templates())
@@ -95,12 +95,13 @@ def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("app.sync.runs.history.MAX_RECAPPED", 1)
         office.runs.cancel(states.queued(office).run_id)
-        visitors.show("runs")
+        visitors.show("overview")
     for run in _runs(visitors):
         for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
             visitors.show("run", id=run.run_id, **query)
         visitors.browsers[Role.VIEWER].get(address("run", id=run.run_id), **{"x-fragment": "1"})
         visitors.show("runs")
+        visitors.show("overview")
 
 
 def _runs(visitors: Visitors) -> Iterator[Run]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
 from app.access.browse.suggestions import suggest
-from app.access.decision.decide import Decision, Rule
+from app.access.decision.decide import Decision, Rule, decide_uncapped
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
 from app.access.origins import find_origins, with_shared_aliases
@@ -21,7 +21,7 @@ from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
 from app.client.single_permission import SUPPORTED_TYPES
 from app.contract.permission_call import Question
-from app.foundation.clock import from_epoch_ms
+from app.foundation.clock import from_epoch_ms, utc_text
 from app.foundation.ids import may_be_stored
 from app.service.console.backend_answer import compare
 from app.service.console.console import Console
@@ -149,7 +149,9 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
             record.key: ExplainRow(record.kind, _fields(record, question.organization_id), origins.get(record.key, ()))
             for record in records
         }
-        sentence = _sentence(question, explanation)
+        sentence = _sentence(
+            question, explanation, decide_uncapped(view, question, at, console.parts.policy).expires_at
+        )
         mentions = [field.mention for row in rows.values() for field in row.fields if field.mention]
         names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
         return ExplainResult(
@@ -198,7 +200,8 @@ def _unknown_id(connection: Connection, field: str, kind: str, organization_id: 
     return UnknownId(field, kind, True, entries, len(hits) > _MAX_SUGGESTIONS)
 
 
-def _sentence(question: Question, explanation: Explanation) -> list[str | Mention | datetime]:
+def _sentence(question: Question, explanation: Explanation, ends_at: datetime | None) -> list[str | Mention | datetime]:
+    """The reason, up to the end of the access if it has one."""
     mentions: list[Mention] = []
 
     def mention(kind: str, item_id: str) -> str:
@@ -206,8 +209,11 @@ def _sentence(question: Question, explanation: Explanation) -> list[str | Mentio
         return MENTION.format(len(mentions) - 1)
 
     cause = reason_of(question, explanation.decision, mention)
+    # The remark of an allow is the time until which the answer may be cached. The page shows that apart.
+    remarks = () if explanation.decision.has_access else explanation.remarks
+    end = "" if ends_at is None else f", until {utc_text(ends_at, timespec='seconds')}"
     sentence: list[str | Mention | datetime] = []
-    for part in with_mentions(f"{'; '.join((cause, *explanation.remarks))}.", mentions):
+    for part in with_mentions(f"{'; '.join((cause, *remarks))}{end}.", mentions):
         if isinstance(part, str):
             texts = enumerate(_TIME.split(part))
             sentence += [datetime.fromisoformat(text) if number % 2 else text for number, text in texts]

@@ -1,6 +1,6 @@
 """The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,16 +9,18 @@ from sqlalchemy import Connection
 
 from app.access.browse.sizes import organization_sizes
 from app.access.contents import SourceState, source_states
+from app.access.records import Organization
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.formatting import duration
-from app.service.console.names import mentions_of_runs, read_names
+from app.service.console.names import Mention, mentions_of_runs, read_names
+from app.service.console.recap import since_yesterday
 from app.service.console.runs import shown_status
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
-from app.sync.ledger.failure_lists import count_failures
+from app.sync.ledger.failure_lists import SameFailures, count_failures, failure_groups
 from app.sync.ledger.failures import PARKED_AFTER
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.history import recent_runs
@@ -48,7 +50,9 @@ _MIN_BARS = 2
 _RECENT = 10
 _CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
 """The statuses of runs in the chart *Items per run*."""
-_ORGANIZATIONS = 12
+_ORGANIZATIONS = 6
+_CAUSES = 2
+"""The causes that the notice of failing items names."""
 _DRIFT = frozenset({"missing", "changed"})
 _ACTIVITY = timedelta(hours=24)
 
@@ -68,12 +72,15 @@ def overview(console: Console) -> Response:
         context: dict[str, Any] = {
             **_verified(connection),
             "backend": _backend_state(connection, last, held),
+            "recent": since_yesterday(connection, now),
             "activity": _activity(connection, now),
             "alive": alive,
-            "names": read_names(connection, mentions_of_runs(runs)),
-            "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
+            "names": read_names(connection, [*mentions_of_runs(runs), *_mentions_of_holds(held)]),
+            "causes": _failure_causes(connection),
+            "organizations": organization_sizes(connection, limit=_ORGANIZATIONS + 1),
             "sources": sources,
             "source_of": {state.name: state for state in sources},
+            "held": held,
             "held_until": min((run.held_until for run in held if run.held_until), default=None),
         }
     held_ids = {run.run_id for run in held}
@@ -81,8 +88,8 @@ def overview(console: Console) -> Response:
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
-    # Without a schedule and without queued runs no worker is needed.
-    lacks_worker = not has_worker and (is_queued or due is not None)
+    # The first steps include the worker. Without a schedule and without queued runs no worker is needed.
+    lacks_worker = not has_worker and last is not None and (is_queued or due is not None)
     return console.show(
         "overview.html",
         runs=[(run, shown_status(run, held_ids, now)) for run in runs],
@@ -96,6 +103,7 @@ def overview(console: Console) -> Response:
         interval=_interval(parts.due_after, due),
         index=index,
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
+        organizations_shown=_ORGANIZATIONS,
         charted=charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
         steps=None
         if last
@@ -113,6 +121,24 @@ def _notices(
     has_died = any(concern.cause is Cause.WORKER for concern in concerns)
     missing: list[tuple[str, Concern | None]] = [(_NO_WORKER, None)] if lacks_worker and not has_died else []
     return [*missing, *((concern.cause, concern) for concern in ranked)]
+
+
+def _mentions_of_holds(held: Sequence[HeldRun]) -> Iterator[Mention]:
+    """The organizations of held deletes."""
+    for run in held:
+        for hold in run.holds:
+            yield Organization.kind, "", str(hold.get("organizationId") or "")
+
+
+def _failure_causes(connection: Connection) -> dict[str, Sequence[SameFailures]]:
+    """The causes of parked and of failing items, the most frequent first."""
+    ledger_id = ledger_in_use(connection)
+    if ledger_id is None:
+        return {}
+    return {
+        cause: failure_groups(connection, ledger_id, parked=cause is Cause.PARKED, limit=_CAUSES, most=COUNT_LIMIT)
+        for cause in (Cause.PARKED, Cause.FAILING)
+    }
 
 
 def _rank(concern: Concern, sources: Mapping[str, SourceState]) -> int:

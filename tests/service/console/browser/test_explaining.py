@@ -29,7 +29,9 @@ def test_the_console_explains_as_the_command_does(desk: OpenDesk, company: Compa
         answer = one.page.locator(".answer").evaluate(_WITHOUT_NAMES)
         verdict, _, reason = checked["reason"].partition(": ")
         assert verdict in answer, case
-        reason = reason.partition("; to be asked again")[0].replace("organizationPrivate", "open to members")
+        reason = (
+            reason.partition("; to be asked again")[0].rstrip(".").replace("organizationPrivate", "open to members")
+        )
         assert reason in answer, case
         places = [origin["place"] for step in checked["path"] for origin in step["origins"]]
         assert places or not checked["path"]

@@ -296,7 +296,7 @@ EMPTY = {
     "held": "Nothing is held",
     "parked": "No item is parked",
     "browse": "No organizations",
-    "sources": "No source has been read yet",
+    "sources": "A worker reads them with the first sync.",
     "doctor": "The doctor has not run yet",
     "search": "Search the directory",
 }

@@ -111,6 +111,9 @@ def test_small_screens_show_the_path_to_a_decision_as_a_list(desk: OpenDesk) -> 
     shown = rungs.inner_text()
     for text in ("Farah Haddad", "group", "mobile", "viewer grant", "grant decides", "Unreleased Designs"):
         assert text in shown, shown
+    lines = shown.splitlines()
+    order = [lines.index(text) for text in ("viewer grant", "grant decides", "Further up", "not checked")]
+    assert order == sorted(order), shown
 
 
 def test_print_leaves_the_navigation_out(desk: OpenDesk) -> None:
