@@ -4,7 +4,7 @@
 ``--unit``                 tests that start no process and open no port, on SQLite; a test that does so fails
 ``-m "not (extended …)"``  what ``make test`` runs: neither the long suites in full nor what needs other software
 ``--record-passed=FILE``   writes the ids of the tests that passed
-``--skip-passed=FILE``     leaves those tests out
+``--skip-passed=FILE``     leaves those tests out, except property tests, of which ``make test`` runs a quarter
 =========================  =====================================================================================
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MARKERS = ("e2e", "extended", "external", "postgres", "process", "slow")
 """The markers of tests that ``--unit`` leaves out."""
@@ -73,6 +74,9 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Registers what the options ask for."""
+    if config.getoption("--unit") or "not (extended" in config.getoption("-m"):
+        settings.register_profile("sample", settings.default, max_examples=25)
+        settings.load_profile("sample")
     if config.getoption("--unit"):
         config.pluginmanager.register(UnitRun())
     if config.getoption("--record-passed") and not hasattr(config, "workerinput"):
@@ -88,7 +92,8 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = []
     for item in items:
         other_database = item.get_closest_marker("one_database") and item.get_closest_marker("postgres")
-        if not (_without_group(item.nodeid) in passed or other_database or (is_unit and _is_no_unit_test(item))):
+        has_passed = _without_group(item.nodeid) in passed and not _has_examples(item)
+        if not (has_passed or other_database or (is_unit and _is_no_unit_test(item))):
             chosen.append(item)
     left_out = set(items).difference(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -108,6 +113,16 @@ def sampled(values: Iterable[object], *, sample: int) -> list[object]:
         else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.extended)
         for number, value in enumerate(values)
     ]
+
+
+def examples(number: int) -> int:
+    """Hypothesis's ``max_examples``, of which ``make unit`` and ``make test`` run a quarter."""
+    return number * settings().max_examples // 100
+
+
+def _has_examples(item: pytest.Item) -> bool:
+    """Whether Hypothesis generates examples for it. A test that passed with a quarter of them runs again."""
+    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
 
 
 def _is_no_unit_test(item: pytest.Item) -> bool:

@@ -105,7 +105,32 @@ def test_extended():
 @pytest.mark.extended
 def test_a_second_run_leaves_out_what_passed_in_the_first(tmp_path: Path) -> None:
     options = ("-n", "2", "--dist", "loadgroup")
-    first = run(tmp_path, GROUPED, *options, "-m", "not extended", "--record-passed=passed")
+    first = run(tmp_path, GROUPED, *options, "-m", "not (extended)", "--record-passed=passed")
     assert "1 failed, 2 passed" in first, first
     second = run(tmp_path, GROUPED, *options, "--skip-passed=passed")
     assert "1 failed, 1 passed" in second, second
+
+
+PROPERTY = """
+from hypothesis import given, settings, strategies
+from tests.choice import examples
+
+ran = []
+
+@settings(max_examples=examples(40), database=None)
+@given(strategies.integers())
+def test_property(number):
+    ran.append(number)
+
+def test_count():
+    print(f"{len(ran)} examples")
+"""
+
+
+@pytest.mark.extended
+def test_a_property_runs_in_full_after_a_sample(tmp_path: Path) -> None:
+    first = run(tmp_path, PROPERTY, "-s", "-m", "not (extended)", "--record-passed=passed")
+    assert "10 examples" in first, first
+    (tmp_path / "passed").write_text("test_it.py::test_property\n")
+    second = run(tmp_path, PROPERTY, "-s", "--skip-passed=passed")
+    assert "40 examples" in second, second

@@ -37,6 +37,7 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
 from app.foundation.database.statements import run
 from app.sync.runs.directory_reads import ReadOptions, read_directory
+from tests.choice import examples
 from tests.tables import make_tables
 from tests.worlds.access_model import MemoryView
 from tests.worlds.directory import Directory
@@ -178,7 +179,7 @@ class Crowd(Company):
 
 
 @given(number=st.integers(0, 2**32), named=st.sampled_from([0, 1_000]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_impact_equals_the_decisions_about_all_pairs(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, named: int
 ) -> None:

@@ -16,6 +16,7 @@ from app.backend.editor import editor_data, xml_content
 from app.backend.editor.editor_data import EditorDataError
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.editor.xml_content import Element, Node, XmlContentError
+from tests.choice import examples
 
 from .conftest import BackendWorld, Caller
 
@@ -50,7 +51,7 @@ FRAGMENTS: st.SearchStrategy[list[Node]] = st.recursive(
 VALUES = {"text": TEXTS, "map": MAPS, "array": ARRAYS, "xml": FRAGMENTS.map(written)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(sorted(VALUES)), key=st.sampled_from(["content", "default", "schlüssel"]))
 def test_a_document_contains_the_last_written_value(data: Any, kind: Any, key: str) -> None:
     state = b""

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.backend.resources.folder_tree import MAX_DEPTH
+from tests.choice import examples
 
 from .conftest import BackendWorld, Caller
 
@@ -262,7 +263,7 @@ TYPES = st.sampled_from([None, "public", "organizationPrivate", "restricted"])
 MOVES = st.lists(st.tuples(st.integers(0, 7), st.integers(-1, 7)), min_size=1, max_size=6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(types=st.lists(TYPES, min_size=8, max_size=8), batches=st.lists(MOVES, min_size=1, max_size=4))
 def test_random_moves_match_a_model(tmp_path_factory: Any, types: list[str | None], batches: list[Any]) -> None:
     """After any moves, the tree matches a plain dictionary of parents."""

@@ -13,6 +13,7 @@ from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, EvaluationError, ExpressionError, Variables, language
 from app.directory.mapping.rules import MAX_ELEMENTS, check_values
+from tests.choice import examples
 
 USER = {
     "mail": "Ärne@Corp.Example",
@@ -177,7 +178,7 @@ _texts = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(text=_texts, values=st.dictionaries(_names, st.text(string.ascii_letters, max_size=3)))
 def test_other_attributes_do_not_affect_an_expression(text: str, values: dict[str, object]) -> None:
     try:
@@ -194,7 +195,7 @@ _plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(value=_plain)
 def test_plain_attributes_equal_the_values_of_the_library(value: object) -> None:
     it = {"a": value}

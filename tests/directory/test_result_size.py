@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from app.directory.mapping.cel import EvaluationError, Variables, language
 from app.directory.mapping.expression_tree import tree_of
 from app.directory.mapping.result_size import TooLargeError, size_bound, size_of
+from tests.choice import examples
 
 BOMBS = [
     "it.a.replace(it.b, it.a).replace(it.b, it.a)",
@@ -125,7 +126,7 @@ MANY = st.lists(TEXTS, min_size=3, max_size=12)
 @example("'%x'.format([it.a])", "😀" * 1000, "", [], [])
 @example("'%.1000f'.format([-1e308])", "", "", [], [])
 @given(PARTS | LISTS, TEXTS, TEXTS, MANY, st.lists(MANY, min_size=1, max_size=4))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_the_bound_is_never_too_low(text: str, a: str, b: str, many: list[str], nested: list[list[str]]) -> None:
     values = {"a": a, "b": b, "l": many, "m": {"k": many}, "n": nested}
     spoken = language("it")

@@ -27,6 +27,7 @@ from app.access.records import (
     Record,
     User,
 )
+from tests.choice import examples
 from tests.worlds.random_directories import NOW, Company
 
 
@@ -211,14 +212,14 @@ def draw_case(number: int) -> tuple[list[Record], list[PlainQuestion], DecisionP
     return company.records(), [company.question() for _ in range(20)], company.policy()
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=fixtures_may_stay)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_decide_in_memory_follows_the_rules(number: int, memory_view: Any) -> None:
     records, questions, policy = draw_case(number)
     assert answers(memory_view(records), questions, policy) == expected_verdicts(records, questions, policy)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=fixtures_may_stay)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_decide_in_a_database_follows_the_rules(number: int, viewed_directory: Any) -> None:
     records, questions, policy = draw_case(number)
@@ -235,7 +236,7 @@ def test_random_questions_are_decided_by_every_rule(memory_view: Any) -> None:
     assert all(met[rule] >= 10 for rule in Rule), met
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
 def test_uncapped_decision_is_valid_until_its_end(number: int, memory_view: Any) -> None:
     records, questions, policy = draw_case(number)

@@ -19,7 +19,7 @@ from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
-from tests.choice import sampled
+from tests.choice import examples, sampled
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW, Company
 
@@ -101,7 +101,7 @@ def changed(records: list[Record], lot: Random) -> list[Record]:
 
 
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

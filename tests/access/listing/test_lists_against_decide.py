@@ -16,7 +16,7 @@ from app.access.listing.resources import ResourceList
 from app.access.listing.users import UserList
 from app.access.records import AccessRole, ResourceKind
 from app.foundation.database.engine import reading
-from tests.choice import sampled
+from tests.choice import examples, sampled
 from tests.worlds.access_model import MemoryView, StoredDirectory
 from tests.worlds.random_directories import DOCUMENTS, FOLDERS, NOW, ORGANIZATIONS, USERS, Company
 
@@ -95,7 +95,7 @@ def portion(request: pytest.FixtureRequest) -> int:
     return number
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(**drawn)
 @example(number=1, size=1, minutes=0, role=None, batch=1)
 @pytest.mark.usefixtures("portion")
