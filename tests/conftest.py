@@ -1,11 +1,12 @@
 """Fixtures of all tests: an empty database of each kind that is available."""
 
+import gc
 import logging
 import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -59,6 +60,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.name.startswith("test_memory_does_not_grow_with_the_directory"):
             item.add_marker("extended")
     choice.choose(config, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Disables the garbage collector while the tests are imported, which took a fifth of that time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

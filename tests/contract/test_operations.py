@@ -1,18 +1,16 @@
 """The table of operations, compared with the reference and with sample requests and responses."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from app.contract import operations
 from app.contract.base import Request
 from app.contract.errors import InvalidArgument, Status
 from app.contract.operation import AuthLevel, Tier, UnreadableAnswerError, Verb
 from app.contract.operations import OPERATIONS, by_name
+from tests.contract.conftest import table
 
-TABLE = yaml.safe_load((Path(__file__).parent / "data" / "operations.yaml").read_text(encoding="utf-8"))
-REQUESTS = yaml.safe_load((Path(__file__).parent / "data" / "requests.yaml").read_text(encoding="utf-8"))
+TABLE = table("operations.yaml")
+REQUESTS = table("requests.yaml")
 
 
 @pytest.mark.parametrize("tier", ["core", "extended"])

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
@@ -19,21 +17,13 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.index.test_following import sorted_value
 from tests.choice import sampled
+from tests.crashes.maintainer import maintain
+from tests.forking import Forked
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW, Company
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(180)]
 
-MAINTAINER = """
-import sys, threading
-from datetime import UTC, datetime
-from pathlib import Path
-from app.access.index import index, waiting
-from app.foundation.database.engine import open_engine
-waiting.CHECK = 0.001
-index.MAX_LOGGED = int(sys.argv[3])
-index.AccessIndex(open_engine(sys.argv[1]), Path(sys.argv[2]), clock=lambda: datetime.now(UTC)).run(threading.Event())
-"""
 KILLS = 12
 
 
@@ -56,9 +46,10 @@ def test_killed_maintainers_leave_one_revision(database_url: str, tmp_path: Path
             stamp = Stamp(change.revision, int(NOW.timestamp() * 1000))
             entries_of[stamp] = {key: sorted_value(key, value) for key, value in all_entries(connection)}
 
-    def start() -> subprocess.Popen[bytes]:
+    def start() -> Forked:
         url = engine.url.render_as_string(hide_password=False)
-        return subprocess.Popen([sys.executable, "-c", MAINTAINER, url, str(folder), str(max_logged)])
+        output = tmp_path / "maintainers"
+        return Forked(maintain, url, str(folder), max_logged, folder=tmp_path, out=output, err=output)
 
     lot = Random(7)
     read(0)

@@ -12,7 +12,7 @@ from tests.forking import Forked
 STEP = 16
 """Each test tries every nth point; the soak tries all of them."""
 
-SAMPLE = ("first", None, 3 * STEP)
+SAMPLE = ("first", None, 6 * STEP)
 ONCE = [(name, None, STEP) for name in SCENARIOS]
 TWICE = [("edits", 7, STEP), ("side by side", 8, STEP)]
 

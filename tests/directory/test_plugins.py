@@ -53,6 +53,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "packages"
 
 
+@pytest.mark.extended
 @pytest.mark.process
 def test_a_plug_in_passes_the_contract_suite_without_our_tests(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")

@@ -15,7 +15,6 @@ from app.contract import operations
 from app.contract.permissions import GetPermissionsRequest
 from app.contract.users import GetUsersRequest, User
 from app.settings import load_settings
-from tests.choice import sampled
 from tests.e2e.conftest import Usher, alive, children_of, wait_for
 from tests.ports import HOST, free_port
 
@@ -53,7 +52,8 @@ def test_demo_once_shows_answers_and_exits(start: Start) -> None:
     assert not Path(folder).exists()
 
 
-@pytest.mark.parametrize("taken", sampled(["service", "backend"], sample=1))
+@pytest.mark.extended
+@pytest.mark.parametrize("taken", ["service", "backend"])
 def test_demo_refuses_a_used_port(start: Start, tmp_path: Path, taken: str) -> None:
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]

@@ -180,6 +180,7 @@ def _first_running(runs: Runs) -> Run | None:
     return next((run for run in runs.recent() if run.is_running), None)
 
 
+@pytest.mark.extended
 def test_service_and_worker_end_together(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(

@@ -8,7 +8,7 @@ from tests.faults.schedule import Drawn, run_schedule
 from tests.faults.world import FaultyWorld
 
 SCHEDULES = 160
-TOGETHER = 10
+TOGETHER = 5
 """Schedules to a test: enough tests to share out, and few enough to read."""
 
 

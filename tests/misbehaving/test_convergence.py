@@ -25,7 +25,7 @@ from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving
 from tests.worlds.world import UsherWorld
 
 SCHEDULES = 30
-TOGETHER = 6
+TOGETHER = 3
 _RUNS_TO_CONVERGE = 3
 
 
