@@ -98,11 +98,12 @@ def _restore_logs() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
-    structlog.reset_defaults()
-    # The loggers of modules keep the configuration of their first line.
-    for name, module in list(sys.modules.items()):
-        if name.startswith("app.") and "_log" in vars(module):
-            vars(module._log).pop("bind", None)
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        # The loggers of modules keep the configuration of their first line.
+        for name, module in list(sys.modules.items()):
+            if name.startswith("app.") and "_log" in vars(module):
+                vars(module._log).pop("bind", None)
     structlog.contextvars.clear_contextvars()
     root.handlers, root.level = handlers, level
 

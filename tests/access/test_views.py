@@ -24,6 +24,7 @@ from app.access.tables import ACCESS_TABLES
 from app.foundation.database.engine import is_sqlite, open_engine, writing
 from app.foundation.database.tables import METADATA
 from tests.tables import make_tables
+from tests.worlds.database_copies import DatabaseCopy, copy_database
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 POLICY = DecisionPolicy(decision_ttl=0)
@@ -37,6 +38,9 @@ PAYLOAD = (
     '"name":"N","email":"e@x.example","team":"red"}'
 )
 
+_COPIES: dict[str, DatabaseCopy] = {}
+"""Dialect → the filled database."""
+
 OpenView = Callable[[list[PlainQuestion]], AbstractContextManager[AccessView]]
 
 
@@ -44,8 +48,12 @@ OpenView = Callable[[list[PlainQuestion]], AbstractContextManager[AccessView]]
 def engine(database_url: str) -> Iterator[Engine]:
     opened = open_engine(database_url)
     make_tables(opened, METADATA)
-    with writing(opened) as connection:
-        _fill(connection)
+    if opened.dialect.name in _COPIES:
+        _COPIES[opened.dialect.name].restore_to(opened)
+    else:
+        with writing(opened) as connection:
+            _fill(connection)
+        _COPIES[opened.dialect.name] = copy_database(opened)
     yield opened
     opened.dispose()
 

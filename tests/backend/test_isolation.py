@@ -8,6 +8,7 @@ from sqlalchemy import select
 from app.backend.schema import METADATA
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
+from tests.choice import sampled
 
 from .conftest import BackendWorld, Caller
 from .sampling import SAMPLES, Actor
@@ -29,7 +30,7 @@ def rows_of(world: BackendWorld, actor: Actor) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-@pytest.mark.parametrize("has_data", [False, True], ids=["with nothing", "with data"])
+@pytest.mark.parametrize("has_data", sampled([True, False], sample=1), ids=["with data", "with nothing"])
 def test_operation_with_ids_of_another_tenant(
     shared_world: BackendWorld, operation: AnyOperation, has_data: bool
 ) -> None:

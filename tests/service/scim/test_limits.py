@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from app.service.scim.blueprint import MAX_BODY_BYTES
+from tests.choice import sampled
 from tests.service.scim.conftest import Directory
 
 JSON = {"Content-Type": "application/scim+json"}
@@ -74,7 +75,7 @@ def test_many_members_in_a_patch(directory: Directory) -> None:
     ],
     ids=range(11),
 )
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+@pytest.mark.parametrize("method", sampled(["PATCH", "POST", "PUT"], sample=1))
 def test_bad_members(directory: Directory, method: str, text: str) -> None:
     """One bad member makes the request fail, without any change."""
     ada = directory.user("ada")
