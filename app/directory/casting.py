@@ -75,7 +75,7 @@ def record_from_object(
 
 
 def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
-    """Of a malformed fill, the fill that only disables. None if it does not disable, or names no user."""
+    """The fill that only disables, made of a malformed fill. None if that does not disable, or names no user."""
     if kind != Fill.kind or value.get("disabled") is not True:
         return None
     names = [field.name for group in KINDS[kind].alternatives for field in group]

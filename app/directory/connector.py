@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from app.directory.source import EVERYTHING, Answered, End, Gone, Malformed, ObjectId, ReadRequest, Remark, Verdict
 
 ALL_ATTRIBUTES = "*"
-"""In a set of attribute names: every attribute, because an expression computes the name (``it[it.which]``)."""
+"""Means every attribute in a set of names, because an expression computes the name (``it[it.which]``)."""
 
 
 class ReadError(Exception):

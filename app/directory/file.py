@@ -61,20 +61,16 @@ class FileSource:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         suffixes = [suffix.lower() for suffix in PurePath(self._path).suffixes if suffix.lower() != ".gz"]
-        reader: Callable[[IO[bytes], str], Reading] | None = _READERS.get("".join(suffixes[-1:]))
-        if reader is read_lines:
-            reader = partial(read_lines, require_end=self._require_end)
-        if reader is None and not is_folder(self._path):
-            endings = ", ".join(_READERS)
+        ending = "".join(suffixes[-1:])
+        if ending not in ENDINGS and not is_folder(self._path):
             yield End(
                 Verdict.FAILED,
-                f"{self._shown}: the name must end in {endings} (each may be followed by .gz);"
+                f"{self._shown}: the name must end in {', '.join(ENDINGS)} (each may be followed by .gz);"
                 " CSV files need a source of type csv",
             )
-        else:
-            yield from read_content(
-                self._path, reader or read_lines, since=request.since, store=self._store, shown=self._shown
-            )
+            return
+        reader = _DOCUMENT_READERS.get(ending, partial(read_lines, require_end=self._require_end))
+        yield from read_content(self._path, reader, since=request.since, store=self._store, shown=self._shown)
 
 
 # JSON Lines.
@@ -204,13 +200,11 @@ def object_from_line(line: bytes) -> object:
         raise MalformedRecordError(f"cannot be used: {error}") from error
 
 
-_READERS = {
-    ".jsonl": read_lines,
-    ".ndjson": read_lines,
+_DOCUMENT_READERS: Mapping[str, Callable[[IO[bytes], str], Reading]] = {
     ".json": read_json,
     ".yaml": read_yaml,
     ".yml": read_yaml,
 }
 
-ENDINGS = tuple(_READERS)
+ENDINGS = (".jsonl", ".ndjson", *_DOCUMENT_READERS)
 """The endings of files that can be read. Each may be followed by ``.gz``."""

@@ -78,9 +78,9 @@ class RuleResult:
     through: Sequence[str] = ()
     """The places of the groups through which the object is a member, the group of the rule first."""
     wins: bool = False
-    """Whether, of several records with one key, this one is effective."""
+    """Whether this record is effective, if several have one key."""
     winning_fields: Sequence[str] = ()
-    """Of several records with one key, the fields in which this one is effective."""
+    """The fields in which this record is effective, if several have one key."""
     key: Key = ()
     rank: tuple[int, datetime] = (0, _NO_END)
 

@@ -96,12 +96,12 @@ class End(NamedTuple):
     answered: "Answered | None" = None
     """What was read. None: everything."""
     except_malformed: bool = False
-    """Of a partial read: only malformed objects are missing, and each ``Malformed`` names its object."""
+    """Whether only malformed objects are missing from a partial read, and each ``Malformed`` names its object."""
     login_refused: bool = False
-    """Of a failed read: the directory refused the name or the password. Polling stops after three of these, because
-    directories lock accounts."""
+    """Whether the directory refused the name or the password of a failed read. Polling stops after three of these,
+    because directories lock accounts."""
     known_empty: bool = False
-    """Of a complete read: nothing was pushed to the source so far, so that it is empty for sure."""
+    """Whether a complete read is empty because nothing was pushed to the source so far."""
 
 
 @dataclass(slots=True)

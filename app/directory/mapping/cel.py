@@ -210,7 +210,7 @@ def _shortcut(tree: Node, variables: Sequence[str]) -> Callable[[Variables], obj
 
 
 def _function_of_attribute(tree: Node, variables: Sequence[str]) -> tuple[Callable[[str], str] | None, str, str]:
-    """Of ``lower(it.name)``: the function, the variable and the name. The function is None otherwise."""
+    """The function, the variable and the name in ``lower(it.name)``. Otherwise the function is None."""
     function, arguments = operands(tree)
     variable, name = plain_attribute(arguments[0], variables) if function in _FUNCTIONS else ("", "")
     return _FUNCTIONS[function] if variable else None, variable, name

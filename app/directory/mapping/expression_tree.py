@@ -70,8 +70,8 @@ def _text(node: Node, number: int) -> str:
 def operands(node: Node) -> tuple[str, Sequence[Node]]:
     """The function and its arguments, the receiver first.
 
-    Of a selection (``x.name``), ``_[_]`` and the operand. Of a list or map, no function, and its elements, or its keys
-    and values.
+    A selection (``x.name``) is the function ``_[_]`` of its operand. A list or map has no function, and its elements,
+    or its keys and values, are the arguments.
     """
     call, select, list_, struct = (inner(node, number) for number in (_CALL, _SELECT, _LIST, _STRUCT))
     if call is not None:
@@ -84,7 +84,7 @@ def operands(node: Node) -> tuple[str, Sequence[Node]]:
 
 
 def loop_parts(loop: Node) -> tuple[Sequence[str], str, Sequence[Node]]:
-    """Of a loop: its variables, its accumulator, and its range, start, condition, step and result."""
+    """The variables of a loop, its accumulator, and its range, start, condition, step and result."""
     variables = [name for name in (_text(loop, 1), _text(loop, 8)) if name]
     return variables, _text(loop, 3), [inner(loop, number) or {} for number in (2, 4, 5, 6, 7)]
 
@@ -113,7 +113,7 @@ def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = Fals
 
 
 def path_of(node: Node) -> tuple[str, Sequence[str]] | None:
-    """Of ``x``, ``x.name`` and ``x.name["other"]``, x and the names."""
+    """The variable and the names in ``x``, ``x.name`` and ``x.name["other"]``."""
     names: list[str] = []
     while (variable := _variable(node)) is None:
         selection = _selection(node)
@@ -130,7 +130,7 @@ def _variable(node: Node) -> str | None:
 
 
 def _selection(node: Node) -> tuple[Node, str] | None:
-    """Of ``x.name``, ``has(x.name)``, ``x["name"]`` and ``x.?name``, x and the name."""
+    """The operand and the name in ``x.name``, ``has(x.name)``, ``x["name"]`` and ``x.?name``."""
     select = inner(node, _SELECT)
     if select is not None:
         return inner(select, 1) or {}, _text(select, 2)
@@ -148,7 +148,7 @@ def _is_optional(selection: Node) -> bool:
 
 
 def _membership(node: Node) -> tuple[Node, str] | None:
-    """Of ``"name" in x``, x and the name."""
+    """The operand and the name in ``"name" in x``."""
     function, arguments = operands(node)
     name = text_constant(arguments[0]) if function == "@in" and len(arguments) == 2 else None
     return None if name is None else (arguments[1], name)

@@ -66,7 +66,7 @@ class MappingRule:
     def __init__(self, number: int, settings: RuleSettings, always: frozenset[str] = frozenset()) -> None:
         """``always``: the attributes that every object of the set has."""
         self.number = str(number)
-        """From 1, as in ``Origin.rule``."""
+        """Its number from 1, as in ``Origin.rule``."""
         self.set = settings.from_
         self.kind = settings.kind
         self.is_for_members = settings.each is not None

@@ -85,14 +85,14 @@ class RuleSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "RuleSettings":
-        given = [kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict)]
-        if len(given) != 1:
-            kinds = " and ".join(given) if given else "none"
-            raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {kinds}")
+        kinds = [kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict)]
+        if len(kinds) != 1:
+            names = " and ".join(kinds) if kinds else "none"
+            raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {names}")
         if self.kind != User.kind and self.aliases:
             raise ValueError("aliases are only for rules that make a user")
         if isinstance(self.fill, str) and self.user is None:
-            raise ValueError(f"fill needs the fields in user, but there is {given[0]}")
+            raise ValueError(f"fill needs the fields in user, but there is {kinds[0]}")
         self._check_fields()
         with suppress(LibraryMissingError):
             self._check_variables()

@@ -244,7 +244,7 @@ class _MappedRead:
 
     @staticmethod
     def _disabling_fill(rule: MappingRule, variables: Variables, object_: MappedObject) -> Iterator[Found]:
-        """Of a malformed object: a fill that only disables, if the rule makes fills that do."""
+        """The fill that only disables, for a malformed object, if the rule makes fills that disable."""
         record = disabling_record(rule.readable_fields(variables), rule.kind)
         if record is not None:
             yield Found(record, object_.place, Origin(object_.id, rule.number))

@@ -81,7 +81,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_a_full_read_equals_an_earlier_one_and_the_changes(self, world: SourceWorld) -> None:
-        """With people who are added, changed and removed, and teams whose members change."""
+        """People are added, changed and removed, and teams get other members."""
         content = _bring(world, self.people)
         kept = Kept(world.source())
         chance = random.Random(20261122)
@@ -106,7 +106,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_an_incremental_read_without_changes_is_empty(self, world: SourceWorld) -> None:
-        """With the cursor of each read."""
+        """The cursor of each read can be used for the next one."""
         content = _bring(world, self.people)
         kept = Kept(world.source())
         for _ in range(3):

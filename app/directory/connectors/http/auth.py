@@ -85,6 +85,18 @@ class AccessTokens(AuthBase):
 
 def _request_token(settings: AuthSettings, url: str, scope: str, session: requests.Session) -> tuple[str, float]:
     """A new access token and its lifetime in seconds. Raises ``ReadError`` and ``READ_ERRORS``."""
+    token = _fetch_token(settings, url, scope, session)
+    access_token, lifetime = token.get("access_token"), token.get("expires_in")
+    if not isinstance(access_token, str) or not access_token or not access_token.isascii():
+        raise ReadError("auth: the token endpoint answers without an access_token; check token_url")
+    if not access_token.isprintable():
+        raise ReadError("auth: the access_token contains control characters")
+    is_number = isinstance(lifetime, int | float) and 0 < lifetime < 10**9
+    return access_token, float(lifetime) if is_number else _DEFAULT_LIFETIME
+
+
+def _fetch_token(settings: AuthSettings, url: str, scope: str, session: requests.Session) -> Any:
+    """The response of the token endpoint. Raises ``ReadError`` and ``READ_ERRORS``."""
     try:
         from authlib.integrations.requests_client.oauth2_session import OAuth2ClientAuth  # noqa: PLC0415 - an extra
         from authlib.oauth2 import OAuth2Error  # noqa: PLC0415 - as above
@@ -104,10 +116,9 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
     client.register_compliance_hook("access_token_response", _not_limited)
     try:
         if settings.client_id:
-            token: Any = client.fetch_token(url, grant_type="client_credentials")
-        else:
-            grant, assertion = _assertion(settings, scope, url)
-            token = client.fetch_token(url, grant_type=grant, assertion=assertion)
+            return client.fetch_token(url, grant_type="client_credentials")
+        grant, assertion = _assertion(settings, scope, url)
+        return client.fetch_token(url, grant_type=grant, assertion=assertion)
     except OAuth2Error as error:
         if str(error.error) in _TEMPORARY:
             raise ReadError(f"auth: the token endpoint answers with a temporary error ({error.error})") from None
@@ -122,13 +133,6 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
         raise ReadError(
             "auth: the token endpoint sends an unusable response (not JSON, or an invalid expires_in); check token_url"
         ) from None
-    access_token, lifetime = token.get("access_token"), token.get("expires_in")
-    if not isinstance(access_token, str) or not access_token or not access_token.isascii():
-        raise ReadError("auth: the token endpoint answers without an access_token; check token_url")
-    if not access_token.isprintable():
-        raise ReadError("auth: the access_token contains control characters")
-    is_number = isinstance(lifetime, int | float) and 0 < lifetime < 10**9
-    return access_token, float(lifetime) if is_number else _DEFAULT_LIFETIME
 
 
 def _not_limited(response: requests.Response) -> requests.Response:

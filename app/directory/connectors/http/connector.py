@@ -195,7 +195,7 @@ class _Read:
         deltas = {
             name: settings.delta
             for name, settings in self._sets.items()
-            # An attribute that nobody has may be hidden, which only a complete read notices.
+            # An attribute that no object has may be hidden, which only a complete read notices.
             if settings.delta is not None
             and self._wanted.disabling.get(name, frozenset()) <= self._preset.always.get(name, frozenset())
         }

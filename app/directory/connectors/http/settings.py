@@ -62,7 +62,7 @@ class MembersSettings(SettingsSection):
     attribute: str = Field(default="", max_length=200)
     """The attribute of the object with the list of members."""
     path: PathOfObject | None = None
-    """Or the list of its members (``groups/{id}/members``)."""
+    """The list of its members (``groups/{id}/members``), instead of ``attribute``."""
     query: Parameters = Field(default_factory=dict)
     """Query parameters of that list."""
     named_by: tuple[Key, ...] = ("id",)

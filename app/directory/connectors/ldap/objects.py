@@ -84,7 +84,7 @@ class _Use(NamedTuple):
     """The use of an attribute."""
 
     name: str
-    """In lower case."""
+    """The attribute in lower case."""
     text_name: str
     """The name in rules, if the attribute is single-valued text and nothing else. Empty otherwise."""
     targets: Sequence[_Target]

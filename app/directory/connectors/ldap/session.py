@@ -110,7 +110,7 @@ class LdapSession:
         return self._receive(self.begin(search), search)[0].entries
 
     def find(self, search: Search) -> Sequence[LdapEntry]:
-        """As ``entries``. Empty if the base does not exist or is not visible."""
+        """The same as ``entries``, but empty if the base does not exist or is not visible."""
         try:
             return self.entries(search)
         except ReadError as error:

@@ -79,7 +79,7 @@ class StoredObject(RawIOBase):
         self.etag: str = meta["e_tag"] or ""
         """Identifies the version."""
         self.size = meta["size"]
-        """In bytes."""
+        """The size of the object, in bytes."""
 
     def readable(self) -> bool:
         return True
