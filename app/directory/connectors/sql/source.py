@@ -23,7 +23,8 @@ from app.directory.connectors.sql.changes import (
     newest_rows,
     update_with_deleted,
 )
-from app.directory.connectors.sql.rows import QueryRows, RowLookup, RowStep, Step
+from app.directory.connectors.sql.lookup import RowLookup
+from app.directory.connectors.sql.rows import QueryRows, RowStep, Step
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import SqlSnapshot, open_snapshot
 from app.directory.source import EVERYTHING, Answered, End, MalformedTally, Part, Reading, ReadRequest, Source, Verdict
