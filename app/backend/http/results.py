@@ -3,7 +3,7 @@
 The reference defines some messages. The others have the same pattern: ``… already exists.``, ``… does not exist.``
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
 from app.backend.storage import json_columns
@@ -59,9 +59,9 @@ def all_failed(item_ids: Iterable[str], message: str) -> Results:
     return {item_id: failed(item_id, message) for item_id in item_ids}
 
 
-def by_id(items: Iterable[ItemT], id_of: Callable[[ItemT], str]) -> dict[str, ItemT]:
-    """The items by id, in their order. Of several items with one id, the first is kept."""
+def by_id(items: Iterable[ItemT], id_field: str) -> dict[str, ItemT]:
+    """The items by the attribute ``id_field``, in their order. Of several items with one id, the first is kept."""
     items_by_id: dict[str, ItemT] = {}
     for item in items:
-        items_by_id.setdefault(id_of(item), item)
+        items_by_id.setdefault(getattr(item, id_field), item)
     return items_by_id

@@ -40,8 +40,7 @@ def get_permission_provider_config(call: Call[NoParameters], connection: Connect
 def update_permission_provider_config(
     call: Call[UpdatePermissionProviderConfigRequest], connection: Connection
 ) -> Reply:
-    request = call.request
-    api_key_id = call.principal.api_key_id
+    request, api_key_id = call.request, call.principal.api_key_id
     config = stored_config(connection, call.backend, api_key_id)
     if request.use_permission_provider is not None:
         config = config._replace(in_use=request.use_permission_provider)

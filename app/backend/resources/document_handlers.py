@@ -1,7 +1,6 @@
 """Handlers of documents: add, read, update, move, set the access type, delete."""
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import get_args
 
 from sqlalchemy import Connection, Row, delete, select, update
@@ -43,7 +42,7 @@ _ACCESS_TYPES = frozenset(get_args(AccessType))
 
 def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Reply:
     scope = call.scope
-    documents = by_id(call.request.documents, attrgetter("document_id"))
+    documents = by_id(call.request.documents, "document_id")
     if not documents:
         return Reply("No documents to add.", {})
     folder_id = stored_parent(call.request.folder_id)
@@ -175,8 +174,7 @@ def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection)
 
 def _ensure_containers(call: Call[AddDocumentsRequest], connection: Connection, folder_id: str) -> str | None:
     """Creates the containers that the request allows to create, or none and returns the problem."""
-    request = call.request
-    scope = call.scope
+    request, scope = call.request, call.scope
     has_organization = organization_exists(connection, scope)
     if not has_organization and not request.create_organization:
         return NO_ORGANIZATION

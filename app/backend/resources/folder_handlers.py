@@ -1,7 +1,6 @@
 """Handlers of folders: add, rename, move, set the access type, read as a tree, delete."""
 
 from collections.abc import Container, Iterable
-from operator import attrgetter
 
 from sqlalchemy import Connection, Row, and_, delete, select
 
@@ -42,9 +41,8 @@ def stored_parent(folder_id: str | None) -> str:
 
 def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     """Adds folders. A batch may contain parents and children in any order."""
-    request = call.request
-    scope = call.scope
-    folders = by_id(request.folders, attrgetter("folder_id"))
+    request, scope = call.request, call.scope
+    folders = by_id(request.folders, "folder_id")
     if not folders:
         return Reply("No folders to add.", {})
     if request.create_organization:
@@ -105,8 +103,7 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
 
 
 def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
+    request, scope = call.request, call.scope
     folder_ids = dict.fromkeys(request.folder_ids)
     tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
     tree.load(folder_ids)
@@ -130,8 +127,7 @@ def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Conn
 
 
 def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
+    request, scope = call.request, call.scope
     top = stored_parent(request.folder_id)
     depth = limits.FOLDER_DEPTH_MAX if request.max_depth is None else request.max_depth
     rows = fetch_all(_subtree(connection, scope, top, depth), "ask for less by folderId and maxDepth")

@@ -1,7 +1,5 @@
 """Handlers of organization user groups: add groups, add and remove members."""
 
-from operator import attrgetter
-
 from sqlalchemy import Connection, delete, select
 
 from app.backend.http.call import Call, Reply
@@ -16,9 +14,8 @@ from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, Delet
 
 
 def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
-    groups = by_id(request.organization_user_groups, attrgetter("group_id"))
+    request, scope = call.request, call.scope
+    groups = by_id(request.organization_user_groups, "group_id")
     if not groups:
         return Reply("No groups to add.", {})
     if request.create_organization:
@@ -63,8 +60,7 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
 
 
 def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
+    request, scope = call.request, call.scope
     group_id = request.organization_user_group_id
     members = _members(connection, scope, group_id, request.user_ids)
     in_group = GROUP_MEMBER.c.group_id == group_id

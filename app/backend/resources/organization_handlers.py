@@ -1,7 +1,6 @@
 """Handlers of organizations: read, add, update, delete, disable."""
 
 from collections.abc import Iterable
-from operator import attrgetter
 
 from sqlalchemy import Connection, Row, Select, select, update
 
@@ -40,7 +39,7 @@ def get_organizations(call: Call[GetOrganizationsRequest], connection: Connectio
 
 def add_organizations(call: Call[AddOrganizationsRequest], connection: Connection) -> Reply:
     api_key_id = call.principal.api_key_id
-    items = by_id(call.request.organizations, attrgetter("organization_id"))
+    items = by_id(call.request.organizations, "organization_id")
     existing = _existing(connection, api_key_id, items)
     new = {item_id: item for item_id, item in items.items() if item_id not in existing}
     rows = [

@@ -1,7 +1,6 @@
 """Handlers of users: add, update, read and delete their entries on organizations, folders and documents."""
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
 from sqlalchemy import Connection, Select, delete, select, union
 
@@ -37,7 +36,7 @@ NO_USER = "User does not exist."
 
 
 def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
-    users = by_id(call.request.users, attrgetter("user_id"))
+    users = by_id(call.request.users, "user_id")
     if not users:
         return Reply("No users to add.", {})
     scope = call.scope

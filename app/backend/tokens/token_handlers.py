@@ -36,8 +36,7 @@ def generate_token(call: Call[GenerateTokenRequest]) -> Reply:
 
 def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
     """Grants the permissions, all or none, and returns a token."""
-    request = call.request
-    api_key_id = call.principal.api_key_id
+    request, api_key_id = call.request, call.principal.api_key_id
     resources = [] if request.permissions is None else request.permissions.resources
     organization_id = None if request.user_properties is None else request.user_properties.organization_id
     organization_id = organization_id or _common_organization(resources)

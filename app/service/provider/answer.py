@@ -58,7 +58,7 @@ class PermissionAnswer:
 
     def add(self, question: Question, decision: Decision) -> dict[str, object]:
         """Appends the result of a decision, and returns it."""
-        result = _echo(question)
+        result = _question_fields(question)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
             self.allowed += 1
@@ -73,7 +73,7 @@ class PermissionAnswer:
 
     def add_error(self, question: MalformedQuestion) -> None:
         """Appends the error of a question that could not be parsed."""
-        result = _echo(question)
+        result = _question_fields(question)
         result["hasAccess"] = False
         result["error"] = question.error
         self.errors += 1
@@ -135,7 +135,7 @@ def answer_questions(
     empty model would deny everybody, and the backend would cache these answers. After an error it retries, and
     denies only meanwhile.
     """
-    with _opened(questions, open_view, min_revision) as view:
+    with _checked_view(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision, now)
         for question in questions:
             if isinstance(question, Question):
@@ -162,7 +162,7 @@ def explain_questions(
     Results of parsed questions also have ``reason`` and ``path``, whose records have their ``origins``.
     """
     explained: list[tuple[dict[str, object], Explanation]] = []
-    with _opened(questions, open_view, min_revision) as view:
+    with _checked_view(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision, now)
         for question in questions:
             if isinstance(question, MalformedQuestion):
@@ -187,7 +187,7 @@ def require_revision(revision: int, min_revision: int) -> None:
 
 
 @contextmanager
-def _opened(
+def _checked_view(
     questions: Sequence[Question | MalformedQuestion], open_view: ViewOpener, min_revision: int
 ) -> Iterator[AccessView]:
     try:
@@ -200,7 +200,8 @@ def _opened(
         raise Unavailable(str(error)) from error
 
 
-def _echo(question: Question | MalformedQuestion) -> dict[str, object]:
+def _question_fields(question: Question | MalformedQuestion) -> dict[str, object]:
+    """The fields of a result that repeat its question."""
     return {
         "userId": question.user_id,
         "resourceId": question.resource_id,
