@@ -34,22 +34,22 @@ def address(name: str, **parameters: object) -> str:
     return f"{path}?{urlencode(present, quote_via=quote, errors='surrogatepass')}" if present else path
 
 
-def query(*known: str) -> dict[str, str]:
+def query(*names: str) -> dict[str, str]:
     """The query parameters, with empty strings for missing ones. Raises ``BadRequest`` for unknown or repeated ones."""
     for name in request.args:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
+        if name not in names:
+            allowed = ", ".join(names) or "none"
             raise BadRequest(f"{named(name, limit=80)} is not a parameter of this page; allowed: {allowed}")
         if len(request.args.getlist(name)) > 1:
             raise BadRequest(f"{name} occurs more than once")
-    return {name: request.args.get(name, "") for name in known}
+    return {name: request.args.get(name, "") for name in names}
 
 
-def one_of(value: str, known: Sequence[str], label: str) -> str:
+def one_of(value: str, values: Sequence[str], label: str) -> str:
     """The value, which may be empty. Raises ``BadRequest`` for an unknown one."""
-    if value and value not in known:
-        allowed = f"one of {', '.join(known)}" if len(known) > 1 else f"{known[0]}, or leave it out"
-        raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use {allowed}")
+    if value and value not in values:
+        advice = f"one of {', '.join(values)}" if len(values) > 1 else f"{values[0]}, or leave it out"
+        raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use {advice}")
     return value
 
 

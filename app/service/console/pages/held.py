@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -43,16 +43,23 @@ def held(console: Console) -> Response:
     query()
     with console.reading() as connection:
         rows = [_held_row(connection, run) for run in held_runs(connection, epoch_ms(console.parts.clock()))]
-        names = read_names(connection, organizations_of(*(holds for _, _, holds, _ in rows)))
+        names = read_names(connection, organizations_of(*(row.holds for row in rows)))
     return console.show("held.html", held=rows, names=names)
 
 
-def _held_row(
-    connection: Connection, held_run: HeldRun
-) -> tuple[HeldRun, Run, list[HoldRow], list[tuple[Run, list[str]]]]:
-    """The run, what it holds, and the losses of sources behind that."""
-    run = read_run(connection, held_run.run_id)
-    return held_run, run, hold_rows(held_run.holds), losses_behind(connection, run)
+class HeldRow(NamedTuple):
+    """A run on the list."""
+
+    held: HeldRun
+    run: Run
+    holds: list[HoldRow]
+    losses: list[tuple[Run, list[str]]]
+    """The reads of sources that lost the records of the held deletes."""
+
+
+def _held_row(connection: Connection, held: HeldRun) -> HeldRow:
+    run = read_run(connection, held.run_id)
+    return HeldRow(held, run, hold_rows(held.holds), losses_behind(connection, run))
 
 
 @VIEWS.get("approve", Role.APPROVER)

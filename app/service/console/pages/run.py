@@ -23,7 +23,7 @@ from app.service.console.runs import held_now, read_run, shown_status
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
-from app.sync.plan.access_impact import StoredAccessChange, affected_people, list_access
+from app.sync.plan.access_impact import affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
@@ -102,13 +102,11 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     items = _items(connection, run, filters, after, parts)
     verified = run.report.get("verify", {})
     holds = hold_rows(run.report.get("held")) if run.total("held") else []
-    impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
-    access: list[StoredAccessChange] = []
-    if run.plan_id is not None:
-        access = list_access(connection, run.plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN)
+    plan = _plan_context(connection, run.plan_id)
     scope = [("organization", "", item_id) for item_id in run.organization_ids[:_ROWS_SHOWN]]
     scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
-    mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact), *access_mentions(access), *scope]
+    mentions = [*mentions_of(items["items"]), *organizations_of(holds, plan["impact"]), *scope]
+    mentions += access_mentions(plan["access_changes"])
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
@@ -124,14 +122,10 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "kinds": kind_rows(run),
         "resource_kinds": RESOURCE_KINDS,
         "holds": holds,
-        "impact": impact,
         "names": read_names(connection, mentions),
-        "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
-        "access_changes": access,
         "verified": verified,
         "differences": sum(int(verified.get(finding) or 0) for finding in _DIFFERENCES),
-        "people": {} if run.plan_id is None else affected_people(connection, run.plan_id),
         "retyped": [(part.kind, part.items) for part in parts if part.operation in _ACCESS_TYPE_CHANGES],
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
@@ -141,6 +135,19 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         ],
         "reported": _reported(run),
         **items,
+        **plan,
+    }
+
+
+def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]:
+    """Whom the plan of the run affects."""
+    if plan_id is None:
+        return {"impact": [], "affected": (0, 0), "people": {}, "access_changes": []}
+    return {
+        "impact": largest_impact(connection, plan_id, _ORGANIZATIONS_SHOWN),
+        "affected": affected(connection, plan_id),
+        "people": affected_people(connection, plan_id),
+        "access_changes": list_access(connection, plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN),
     }
 
 
