@@ -1,10 +1,12 @@
-"""Forked processes behave like others."""
+"""Tests of ``tests.forking.Forked``."""
 
 import atexit
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,16 @@ from tests.forking import LOADED, Forked, command
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("servers")]
 
 
-def say(*words: str) -> None:
-    print(*words, Path.cwd(), os.environ["TOLD"], len(os.environ))
+def print_state(*arguments: str) -> None:
+    state = {
+        "arguments": arguments,
+        "folder": str(Path.cwd()),
+        "environment": dict(os.environ),
+        "missing modules": [name for name in LOADED if name not in sys.modules],
+        "has prometheus": "prometheus_client" in sys.modules,
+    }
+    print(json.dumps(state))
     print("error", file=sys.stderr)
-    print("not loaded:", [name for name in LOADED if name not in sys.modules], file=sys.stderr)
-    print("prometheus:", "prometheus_client" in sys.modules, file=sys.stderr)
     atexit.register(print, "the end")
     sys.exit(3)
 
@@ -28,26 +35,34 @@ def wait() -> None:
     signal.pause()
 
 
-def forked(folder: Path, run: object, *given: object, **environment: str) -> Forked:
-    return Forked(run, *given, folder=folder, out=folder / "out", err=folder / "err", environment=environment)  # type: ignore[arg-type]
+def forked(folder: Path, run: Callable[..., object], *given: object, **environment: str) -> Forked:
+    return Forked(run, *given, folder=folder, out=folder / "out", err=folder / "err", environment=environment)
 
 
 def test_fork_has_its_own_environment(tmp_path: Path) -> None:
-    process = forked(tmp_path, say, "a", "word", TOLD="so")
+    process = forked(tmp_path, print_state, "a", "word", COLOUR="red")
     assert process.wait(60) == process.poll() == 3
     assert process.pid != os.getpid()
-    assert (tmp_path / "out").read_text() == f"a word {tmp_path} so 1\nthe end\n"
-    assert (tmp_path / "err").read_text() == "error\nnot loaded: []\nprometheus: False\n"
+    state, last = (tmp_path / "out").read_text().splitlines()
+    assert json.loads(state) == {
+        "arguments": ["a", "word"],
+        "folder": str(tmp_path),
+        "environment": {"COLOUR": "red"},
+        "missing modules": [],
+        "has prometheus": False,
+    }
+    assert last == "the end"
+    assert (tmp_path / "err").read_text() == "error\n"
 
 
-def say_where_servers_work() -> None:
+def print_folder_of_servers() -> None:
     print(Config().chdir)
 
 
 def test_fork_serves_from_its_own_folder(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        assert forked(tmp_path / name, say_where_servers_work).wait(60) == 0
+        assert forked(tmp_path / name, print_folder_of_servers).wait(60) == 0
         assert (tmp_path / name / "out").read_text() == f"{tmp_path / name}\n"
 
 

@@ -58,11 +58,11 @@ def bench_console(folder: Path, *, scale: float, rounds: int, postgres: str | No
     return {"built in s": round(built), **figures}
 
 
-def make(url: str, size: Size, say: Callable[[str], None]) -> None:
+def make(url: str, size: Size, report: Callable[[str], None]) -> None:
     """Creates and fills a database."""
     engine = open_engine(url)
     upgrade(engine, STORE_MIGRATIONS)
-    build(engine, size, say)
+    build(engine, size, report)
     engine.dispose()
 
 

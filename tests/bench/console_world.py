@@ -111,7 +111,7 @@ def _default(column: object) -> str:
 
 
 def build(
-    engine: Engine, size: Size, say: Callable[[str], None], parts: Sequence[Callable[[Builder], None]] | None = None
+    engine: Engine, size: Size, report: Callable[[str], None], parts: Sequence[Callable[[Builder], None]] | None = None
 ) -> None:
     """Fills the empty tables, and creates the indexes last. ``parts``: some of the functions below; None: all."""
     dialect = engine.dialect.name
@@ -139,12 +139,12 @@ def build(
             began = time.perf_counter()
             part(builder)
             connection.commit()
-            say(f"{part.__name__.strip('_')}: {time.perf_counter() - began:.0f} s")
+            report(f"{part.__name__.strip('_')}: {time.perf_counter() - began:.0f} s")
         began = time.perf_counter()
         for index in indexes:
             connection.execute(CreateIndex(index))
             connection.commit()
-        say(f"indexes: {time.perf_counter() - began:.0f} s")
+        report(f"indexes: {time.perf_counter() - began:.0f} s")
         connection.commit()
     if not is_sqlite(engine):
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -583,10 +583,10 @@ def test_binary_values_are_converted_or_malformed(own_slapd: Slapd) -> None:
     assert spoilt.verdict == "partial"
     assert [one.place for one in spoilt.malformed] == [person_dn(1)]
     assert "audio is not text" in spoilt.malformed[0].reason
-    mended = ask(
+    repaired = ask(
         of_slapd(own_slapd.port, convert={"audio": "base64"}), wanted=RequestedFields({"users": frozenset({"audio"})})
     )
-    assert mended.verdict == "complete"
+    assert repaired.verdict == "complete"
 
 
 def test_posix_groups_name_their_members_by_uid(own_slapd: Slapd) -> None:

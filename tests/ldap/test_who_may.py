@@ -1,4 +1,4 @@
-"""Usher gives no user access whom the directory denies, whatever happens to the directory and to reads of it.
+"""Usher allows no access that the directory denies, after any changes of the directory and any failures of reads.
 
 The property ``comparisons`` of a test has the number of comparisons, and of those in which a user had access.
 """

@@ -84,7 +84,7 @@ class Stage:
     folder: Path
     settings: dict[str, Any]
     words: dict[str, str]
-    tell_backend: Any
+    call_backend: Any
     backend: Any
     cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -121,7 +121,7 @@ class Stage:
         self.register(**self.filled({**registered, **fault.get("registered", {})}))
 
     def register(self, url: str, token: str, *, in_use: bool) -> None:
-        self.tell_backend(
+        self.call_backend(
             "update_permission_provider_config",
             usePermissionProvider=in_use,
             permissionProviderConfig={"permissionProviderUrl": url, "authToken": token},

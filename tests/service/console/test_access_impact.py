@@ -110,7 +110,7 @@ def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:
         ("access-change?run={run}&ordinal=1&users=999999999", 200),
     ],
 )
-def test_what_does_not_exist_is_an_error_page(office: Office, path: str, status: int) -> None:
+def test_missing_records_are_an_error_page(office: Office, path: str, status: int) -> None:
     run, sync = _preview(office), states.done(office)
     browser = office.browser(Role.VIEWER)
     html = browser.get("/console/" + path.format(run=run.run_id, sync=sync.run_id))

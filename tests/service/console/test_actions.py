@@ -53,7 +53,7 @@ def test_held_deletes_are_approved_with_a_reason_that_is_kept(office: Office) ->
     assert entry.request_id == "made"
 
 
-def test_what_was_typed_is_kept_if_the_session_has_ended(office: Office) -> None:
+def test_form_input_is_kept_if_the_session_has_ended(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
     html = ""
@@ -208,11 +208,11 @@ WRONGLY_FILLED_IN = [
 
 def test_an_invalid_sync_form_keeps_its_values(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
-    for fields, says in WRONGLY_FILLED_IN:
+    for fields, message in WRONGLY_FILLED_IN:
         sync = address("sync")
         html = browser.post(sync, dict(browser.hidden_fields(sync, sync)) | fields)
-        assert browser.status == 400, says
-        assert says in html
+        assert browser.status == 400, message
+        assert message in html
         assert next(iter(fields.values()))[:6].replace("\0", "") in html
     assert office.runs.recent() == []
 
@@ -238,7 +238,7 @@ def test_a_retry_names_its_kind(office: Office) -> None:
 
 
 def test_actions_by_api_are_in_the_same_audit_log(office: Office) -> None:
-    """What is asked for over the HTTP API stands in the same log."""
+    """The log contains requests of the HTTP API as well."""
     client = office.browser().client
     headers = {"Authorization": "Bearer an admin token of the settings"}
     answer = client.post("/resync", json={"dryRun": True}, headers=headers)

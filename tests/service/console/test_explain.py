@@ -87,7 +87,7 @@ def _rungs(html: str) -> list[tuple[str, str, str]]:
     """State, kind and note of each level, from the organization down."""
     pattern = r'<g class="level (\w+)">.*?<text class="tiny"[^>]*>(.*?)</text><text class="note"[^>]*>(.*?)</text>'
     found = re.findall(pattern, html, re.DOTALL)
-    return [(state, unescape(kind), unescape(says)) for state, kind, says in found]
+    return [(state, unescape(kind), unescape(text)) for state, kind, text in found]
 
 
 CASES = [
@@ -188,7 +188,7 @@ def test_the_ladder_has_all_levels(
     html = full.browser(Role.VIEWER).get(address("explain", **question))
     assert answer in html
     shown = _rungs(html)
-    assert [(state, says) for state, _, says in shown] == [(state, says) for state, _, says in rungs]
+    assert [(state, text) for state, _, text in shown] == [(state, text) for state, _, text in rungs]
     assert all(kind in shown[number][1] for number, (_, kind, _) in enumerate(rungs))
 
 
@@ -312,7 +312,7 @@ def test_ambiguous_names_are_suggested(full: Office) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "text"),
     [
         ({"user": "nobody-like-this"}, "No such user"),
         ({"resource": "nothing-like-this"}, "No such document"),
@@ -321,10 +321,10 @@ def test_ambiguous_names_are_suggested(full: Office) -> None:
         ({"type": "organization", "resource": "", "organization": "nowhere"}, "No such organization"),
     ],
 )
-def test_an_unknown_id_is_not_a_decision(full: Office, asked: dict[str, str], says: str) -> None:
+def test_an_unknown_id_is_not_a_decision(full: Office, asked: dict[str, str], text: str) -> None:
     question = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **asked}
     html = full.browser(Role.VIEWER).get(address("explain", **question))
-    assert says in html
+    assert text in html
     assert "This is not a decision." in html
     assert "Denied</span>" not in html
 
@@ -333,8 +333,8 @@ def test_missing_fields_are_reported(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")
     assert browser.status == 400
-    for says in ("Enter a user.", "Enter the resource&#39;s organization.", "Not a time."):
-        assert says in html
+    for text in ("Enter a user.", "Enter the resource&#39;s organization.", "Not a time."):
+        assert text in html
     assert html.count('aria-invalid="true"') == 3
     # A link from elsewhere fills in what it knows, and blames nobody for the rest.
     html = browser.get(address("explain", type="folder", resource="top", organization="acme"))
@@ -370,7 +370,7 @@ ALLOWED = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR, expires_
 DENIED = Decision(False, Rule.RESTRICTED)
 
 
-def _says(permission: Permission | None) -> Any:
+def _backend(permission: Permission | None) -> Any:
     def backend(request: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
         assert request.document_ids == ["plan"]
         documents = {} if permission is None else {"plan": permission}
@@ -380,16 +380,16 @@ def _says(permission: Permission | None) -> Any:
 
 
 def test_the_answers_are_compared() -> None:
-    same = compare(_says(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
+    same = compare(_backend(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
     assert len(same.rows) == 3
     assert not same.differs
-    other = compare(_says(Permission(access_role="viewer")), QUESTION, ALLOWED)
+    other = compare(_backend(Permission(access_role="viewer")), QUESTION, ALLOWED)
     assert [what for what, ours, theirs in other.rows if ours != theirs] == ["Role", "Until"]
-    denied = compare(_says(Permission(error="No access.", error_code="permission-denied")), QUESTION, ALLOWED)
+    denied = compare(_backend(Permission(error="No access.", error_code="permission-denied")), QUESTION, ALLOWED)
     assert denied.differs
     assert denied.denial == "No access."
-    assert not compare(_says(Permission(error="No access.")), QUESTION, DENIED).differs
-    assert compare(_says(None), QUESTION, DENIED).problem
+    assert not compare(_backend(Permission(error="No access.")), QUESTION, DENIED).differs
+    assert compare(_backend(None), QUESTION, DENIED).problem
 
     def away(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
         raise NotReached("get_permissions", "nobody is there", tries=1)
@@ -401,12 +401,14 @@ def test_the_answers_are_compared() -> None:
 
 @pytest.mark.parametrize("expires_at", [1.8e12, 1e18, float("inf"), float("nan")])
 def test_an_invalid_end_in_the_backends_answer_is_reported(expires_at: float) -> None:
-    answered = compare(_says(Permission(access_role="editor", expires_at=expires_at)), QUESTION, ALLOWED)
+    answered = compare(_backend(Permission(access_role="editor", expires_at=expires_at)), QUESTION, ALLOWED)
     assert answered == Comparison(problem="The backend's answer contains an invalid expiresAt.")
 
 
 def test_ends_are_compared_in_whole_seconds() -> None:
-    assert not compare(_says(Permission(access_role="editor", expires_at=1_893_456_000.7)), QUESTION, ALLOWED).differs
+    assert not compare(
+        _backend(Permission(access_role="editor", expires_at=1_893_456_000.7)), QUESTION, ALLOWED
+    ).differs
 
 
 def test_a_request_that_the_backend_cannot_get_is_reported() -> None:

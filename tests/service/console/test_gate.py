@@ -293,7 +293,7 @@ def test_actions_do_not_accept_get(office: Office) -> None:
     assert office.runs.recent() == []
 
 
-def test_without_tokens_the_page_says_what_to_set(office: Office) -> None:
+def test_without_tokens_the_page_names_the_setting(office: Office) -> None:
     bare = office.with_console(tokens=())
     bare.settings = bare.settings.model_copy(update={"admin": bare.settings.admin.model_copy(update={"tokens": []})})
     assert "console.tokens" in bare.browser().get("/console/")

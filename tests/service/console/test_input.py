@@ -37,7 +37,7 @@ ODD = {
     "blank": "%20",
 }
 WAYS_IN = {"sign-in", "oidc", "oidc/back"}
-"""Whoever is in is sent on (``test_gate.py``, ``test_oidc.py``)."""
+"""Pages that redirect signed-in users (``test_gate.py``, ``test_oidc.py``)."""
 
 
 @pytest.fixture(scope="module", params=DATABASES)
@@ -75,7 +75,7 @@ def _pages(browser: Browser) -> list[str]:
 
 
 def _known(browser: Browser, page: str) -> list[str]:
-    """The parameters of a page, as it tells them to whoever gives another one."""
+    """The parameters of a page, from its error message for an unknown one."""
     html = unescape(browser.get(f"{PREFIX}/{page}?nothing=1"))
     assert browser.status == 400, page
     known = re.search(r"is not a parameter of this page; allowed: ([a-z, ]+)\.", html)

@@ -68,12 +68,12 @@ def _line(*words: str) -> str:
 
 
 def _records(office: Office, **columns: str) -> tuple[list[str], str]:
-    """The rows of what stands in the directory, as they are read, and the page."""
+    """The rows of the section on the directory, as text, and the page."""
     with writing(office.engine) as connection:
         for made in (PlanItemRow, PlanPartRow, PlanRow):
             connection.execute(delete(made))
-    told = {"operation": "add_users", "action": "add", "scope": '["acme","document","plan"]', **columns}
-    run = planned_run(office, **told)
+    values = {"operation": "add_users", "action": "add", "scope": '["acme","document","plan"]', **columns}
+    run = planned_run(office, **values)
     html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
     table = re.search(r'aria-label="Records">(.*?)</table>', html, re.DOTALL)
     assert table is not None

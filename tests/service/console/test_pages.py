@@ -281,7 +281,7 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     assert "2 items were parked after 10 tries: given up." in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
-        # What tells people, and metrics, count all of them.
+        # Notifications and metrics count all of them.
         assert {(one.parked, one.items) for one in count_failures(connection, ledger_id)} == {(False, 1_500), (True, 2)}
         assert {one.items for one in count_failures(connection, ledger_id, limit=7)} == {7, 2}
     with writing(office.engine) as connection:
@@ -290,9 +290,9 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
         found = worst_failure(connection, ledger_id, parked=False)
         assert found is not None
         assert (found.item_id, found.failures, found.deleting, found.parked) == ("d1499", 9, False, False)
-        looked_at = worst_failure(connection, ledger_id, parked=False, limit=100)
-        assert looked_at is not None
-        assert looked_at.failures == 3
+        failing = worst_failure(connection, ledger_id, parked=False, limit=100)
+        assert failing is not None
+        assert failing.failures == 3
 
 
 def test_failures_with_one_message_are_one_group(office: Office) -> None:
@@ -329,7 +329,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("explain", user="ada", resource="handbook", organization="acme"))
     assert "Allowed as editor" in html
-    assert "directory.yaml:8" in html  # the line that says so
+    assert "directory.yaml:8" in html  # the line of the record
     assert html.count('class="level') == 2
     html = browser.get(address("explain", user="ada", resource="roadmap", organization="acme"))
     assert "Denied" in html
@@ -338,7 +338,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     assert "Denied" in browser.get(ended)
     html = browser.get(ended)
     assert "grant ended" in html
-    # What would have to change stands there with its place, although it did not decide.
+    # The record that would have to change is listed with its place, although it did not decide.
     passed = html.partition("Not applied")[2].partition("</table>")[0]
     assert ">ended</td>" in passed
     assert "directory.yaml:14" in passed
@@ -357,7 +357,7 @@ def test_a_live_run_is_updated_in_fragments(office: Office) -> None:
 
 
 def planned_run(office: Office, *, item_id: str, message: str = "", **columns: object) -> str:
-    """A held run with a plan of one item, the delete of a document unless ``columns`` say otherwise."""
+    """A held run with a plan of one item, by default the delete of a document."""
     run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
     with writing(office.engine) as connection:
         connection.execute(
@@ -406,8 +406,8 @@ def test_the_overview_draws_the_activity(office: Office) -> None:
         service.write(office.engine)
     office.time.move_on(seconds=31)
     html = browser.get("/console/")
-    says = "permission requests per minute: lowest 10, highest 30, last 20; 15 % of all were denied"
-    assert f'role="img" aria-label="{says}"' in html
+    label = "permission requests per minute: lowest 10, highest 30, last 20; 15 % of all were denied"
+    assert f'role="img" aria-label="{label}"' in html
     assert "peak 30" in html
     assert "1 service, 0 workers" in html
     assert "no worker is running" in html
@@ -678,16 +678,16 @@ def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:
     )
     app = service_app(settings, office.engine, clock=office.time, new_id=lambda: "made")
     browser = Browser(app.test_client())
-    looked_at = [browser.get(address("sign_in")), browser.sign_in(TOKENS[Role.ADMIN])]
+    pages = [browser.get(address("sign_in")), browser.sign_in(TOKENS[Role.ADMIN])]
     run = planned_run(office, item_id="handbook")
     more = [address("run", id=run), address("item", run=run, ordinal=1), address("audit_lines"), "/console/nowhere"]
     more.append(address("settings", all=1))
-    looked_at += [browser.get(path) for path in [*map(address, [*PAGES, *FOR_APPROVERS]), *more]]
-    assert "<h1>Settings</h1>" in "".join(looked_at)
+    pages += [browser.get(path) for path in [*map(address, [*PAGES, *FOR_APPROVERS]), *more]]
+    assert "<h1>Settings</h1>" in "".join(pages)
     cookie = browser.client.get_cookie("usher")
     assert cookie is not None
     for secret in (*secrets.values(), *TOKENS.values(), ADMIN_TOKEN, cookie.value):
-        assert all(secret not in html for html in looked_at), secret
+        assert all(secret not in html for html in pages), secret
 
 
 def test_an_unavailable_database_is_reported(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def _problems(plan: str, statement: str) -> Iterator[str]:
         yield from _ranges(plan, {**named, **{table: table for table in LARGE}})
     if "LIMIT" in written and "USE TEMP B-TREE FOR ORDER BY" in plan:
         yield "sorts"
-    # What an index range gives, not the few rows that come of a join.
+    # The rows of an index range, not the few rows of a join.
     if re.search(rf"->  Sort .*\n(?:.*Sort Key.*\n)?\s*->  [\w ]+ on ({large})\b", plan):
         yield "sorts"
 

@@ -206,7 +206,7 @@ def test_each_action_is_for_its_role_and_those_above(standing: Standing, role: R
         before = standing.state()
         _send(browser, standing, action, form)
         if role.may(needs):
-            # What there is not (a backend to apply to, a doctor), or what has moved on, is said with 409, or leads on.
+            # A missing backend or doctor, or a changed state, answers with 409 or a redirect.
             assert browser.status in {303, 404, 409}, action
         else:
             assert browser.status == 403, action

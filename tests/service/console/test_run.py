@@ -94,7 +94,7 @@ def test_a_fragment_has_the_buttons_of_its_reader_alone(office: Office) -> None:
     assert tokens[0] != tokens[1]
 
 
-def test_a_fragment_tells_the_items_that_its_page_asks_for(office: Office) -> None:
+def test_a_fragment_contains_the_items_of_its_page(office: Office) -> None:
     run = applying(office)
     browser = office.browser(Role.VIEWER)
     for wanted, items in (({}, 6), ({"kind": "folder"}, 2), ({"status": "held"}, 2), ({"after": "4"}, 2), ({}, 6)):
@@ -183,8 +183,8 @@ def parked(office: Office, *messages: str) -> None:
         connection.execute(
             insert(ItemFailureRow),
             [
-                row | {"item_id": f"u{number}", "message": said, "message_digest": message_digest(said)}
-                for number, said in enumerate(messages)
+                row | {"item_id": f"u{number}", "message": message, "message_digest": message_digest(message)}
+                for number, message in enumerate(messages)
             ],
         )
 
@@ -251,7 +251,7 @@ def test_viewers_are_shown_no_choice_and_have_none(office: Office) -> None:
     assert office.runs.recent() == []
 
 
-def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> None:
+def test_stages_have_a_start_and_a_duration(office: Office) -> None:
     held = office.held_run()
     office.time.move_on(seconds=60)
     stages = stage_rows(held, {"planned": 34, "held": 34})
@@ -340,7 +340,7 @@ def test_phases_are_sent_one_after_the_other(office: Office) -> None:
     ]
 
 
-def test_limits_are_told_in_few_words() -> None:
+def test_limits_are_shown_in_short_form() -> None:
     limits = {
         ("delete_count", 1_000_000): "more than 1,000,000 deletes",
         ("delete_percent", 20.0): "more than 20 %",

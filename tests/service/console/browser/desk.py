@@ -117,7 +117,7 @@ class Desk:
         only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": RULES}
         axe = Axe("0") if self.page.evaluate("'axe' in window") else Axe()
         found = axe.run(self.page, options={"runOnly": only, "resultTypes": ["violations"]})
-        return [_said(violation) for violation in found.response["violations"]]
+        return [_description(violation) for violation in found.response["violations"]]
 
     def too_wide(self) -> list[str]:
         """The elements beyond the screen, if the page scrolls sideways."""
@@ -135,7 +135,7 @@ class Desk:
         return found
 
 
-def _said(violation: dict[str, Any]) -> str:
+def _description(violation: dict[str, Any]) -> str:
     nodes = "; ".join(f"{node['target']} {node['html'][:120]} {_why(node)}" for node in violation["nodes"][:4])
     return f"{violation['id']} ({len(violation['nodes'])}): {violation['help']}: {nodes}"
 

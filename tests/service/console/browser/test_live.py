@@ -179,7 +179,7 @@ def _further(company: Company, run: str, let_go: Callable[[float], None]) -> int
     raise AssertionError(f"{run} does not move on")
 
 
-TOLD = """() => {
+PROGRESS = """() => {
   const bar = document.querySelector("progress");
   return bar && bar.checkVisibility() ? [bar.getAttribute("value"), bar.labels[0].textContent] : null;
 }"""
@@ -188,9 +188,9 @@ TOLD = """() => {
 def _shown(one: Desk, done: int) -> None:
     """Waits until the page shows at least this number of done items. Bar and text must always agree."""
     for _ in range(400):
-        told = one.page.evaluate(TOLD)
-        if told is not None:
-            value, words = told
+        progress = one.page.evaluate(PROGRESS)
+        if progress is not None:
+            value, words = progress
             assert words.startswith(f"{value} of 34 items")
             if int(value) >= done:
                 return

@@ -216,12 +216,12 @@ def test_a_page_is_for_everybody(admin: Desk, busy: Busy, which: str) -> None:
     one.resize(WIDE["width"])
     one.go(which.partition(" ")[0], **{name: value.format(**vars(busy)) for name, value in PAGES[which].items()})
     shown = one.page.locator("main").inner_text()
-    assert [says for says in SAYS.get(which, ()) if says not in shown] == [], shown
-    look_at(one, which)
+    assert [text for text in TEXTS.get(which, ()) if text not in shown] == [], shown
+    check_page(one, which)
     one.check()
 
 
-SAYS = {
+TEXTS = {
     "run failed": ("failed", "connection refused"),
     "run of an unread source": ("could not be read",),
     "run held": ("34 deletes wait",),
@@ -241,8 +241,8 @@ def test_no_page_is_left_out() -> None:
         for rule in app.url_map.iter_rules()
         if rule.rule.startswith("/console/") and "GET" in (rule.methods or ()) and "<" not in rule.rule
     }
-    looked_at = {route_of(name.partition(" ")[0]).removeprefix("/") for name in PAGES}
-    assert served - looked_at == NO_PAGES
+    checked = {route_of(name.partition(" ")[0]).removeprefix("/") for name in PAGES}
+    assert served - checked == NO_PAGES
 
 
 def test_violations_are_detected(desk: OpenDesk) -> None:
@@ -273,21 +273,21 @@ def test_violations_are_detected(desk: OpenDesk) -> None:
 def test_pages_without_a_session(desk: OpenDesk) -> None:
     one = desk(None)
     one.go("sign_in")
-    look_at(one, "sign-in")
+    check_page(one, "sign-in")
     one.expected = {403}
     one.page.get_by_label("token").fill("a wrong one")
     one.page.get_by_role("button", name="Sign in").click()
-    look_at(one, "sign-in wrong")
+    check_page(one, "sign-in wrong")
 
 
 def test_empty_pages_show_the_next_step(desk: OpenDesk, newborn: Newborn) -> None:
     one = desk(None, newborn)
     one.go("sign_in")
     one.sign_in(Role.ADMIN)
-    for name, says in EMPTY.items():
+    for name, text in EMPTY.items():
         one.go(name)
-        assert one.page.get_by_text(says).first.is_visible(), name
-        look_at(one, f"empty {name}")
+        assert one.page.get_by_text(text).first.is_visible(), name
+        check_page(one, f"empty {name}")
 
 
 EMPTY = {
@@ -308,7 +308,7 @@ def test_refusals_and_failures_are_pages(desk: OpenDesk, busy: Busy) -> None:
     one.expected = {403, 503}
     one.go("sync")
     assert "needs the role approver" in one.page.locator("main").inner_text()
-    look_at(one, "role too low")
+    check_page(one, "role too low")
     # The page of another service, whose database is unavailable.
     away = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/none")
     client = service_app(Settings(), away, clock=utc_now, new_id=lambda: "made").test_client()
@@ -320,14 +320,14 @@ def test_refusals_and_failures_are_pages(desk: OpenDesk, busy: Busy) -> None:
     )
     one.go("keys")
     assert one.heading() == "Not available right now"
-    look_at(one, "database away")
+    check_page(one, "database away")
 
 
 WIDTHS = (1440, 1280, 768, 390, 320)
 """Pixels. 320 px are like a zoom of 400 % on 1,280 px."""
 
 
-def look_at(one: Desk, which: str) -> None:
+def check_page(one: Desk, which: str) -> None:
     """Checks light and dark, and every width."""
     found = [*one.violations(), *one.too_small()]
     if one.page.locator("h1").count() != 1:

@@ -54,8 +54,8 @@ def test_a_user_without_a_role_sees_the_groups_that_have_one(desk: OpenDesk, com
     one.expected = {403}
     show_password(one, "nils")
     one.page.get_by_role("heading", name="None of your groups").wait_for()
-    said = one.page.locator("main").inner_text()
-    assert all(group in said for group in ("readers", "deciders", "keepers"))
+    text = one.page.locator("main").inner_text()
+    assert all(group in text for group in ("readers", "deciders", "keepers"))
     assert one.violations() == []
     assert "usher" not in cookies(one)
 
@@ -125,8 +125,8 @@ def test_manipulated_responses_of_the_issuer_do_not_sign_in(desk: OpenDesk, newb
         one.page.get_by_text("gave no valid answer").wait_for()
         assert "token" in newborn.issuer.calls[asked:], how
         assert one.heading() == "Sign in", how
-        said = one.page.locator("main p.muted:not(.small)").all_inner_texts()
-        assert said == ["Acme SSO gave no valid answer: try again, or use a token."], how
+        text = one.page.locator("main p.muted:not(.small)").all_inner_texts()
+        assert text == ["Acme SSO gave no valid answer: try again, or use a token."], how
         assert cookies(one) == set(), how
         one.go("overview")
         assert one.heading() == "Sign in", how

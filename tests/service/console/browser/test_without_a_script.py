@@ -98,14 +98,14 @@ def _park(company: Company, messages: dict[str, str]) -> None:
         assert ledger_id is not None
         assert plan_id is not None
         rows = connection.exec_driver_sql("SELECT item_id, ordinal FROM plan_item WHERE plan_id = ?", (plan_id,))
-        told = {ordinal: messages[item_id] for item_id, ordinal in rows}
-        assert len(told) == len(messages)
+        messages_by_ordinal = {ordinal: messages[item_id] for item_id, ordinal in rows}
+        assert len(messages_by_ordinal) == len(messages)
         for _ in range(PARKED_AFTER):
             note_failures(
                 connection,
                 ledger_id=ledger_id,
                 plan_id=plan_id,
-                messages=told,
+                messages=messages_by_ordinal,
                 now_ms=epoch_ms(utc_now()),
                 random=Random(1),
             )
@@ -125,12 +125,12 @@ def test_it_is_explained_and_the_backend_is_asked(desk: OpenDesk) -> None:
     one.page.get_by_role("button", name="Explain").click()
     assert one.page.locator(".answer").inner_text().startswith("Allowed as viewer")
     one.page.get_by_role("button", name="Ask the backend").click()
-    said = one.page.get_by_role("group", name="The backend's answer").inner_text()
-    assert said.count("same") == 3
-    assert "differs" not in said
+    text = one.page.get_by_role("group", name="The backend's answer").inner_text()
+    assert text.count("same") == 3
+    assert "differs" not in text
 
 
-def test_the_doctor_looks_at_everything(desk: OpenDesk) -> None:
+def test_the_doctor_runs_all_checks(desk: OpenDesk) -> None:
     one = without(desk, Role.ADMIN)
     one.go("doctor")
     one.page.get_by_role("button", name="Run the doctor").click()
