@@ -140,7 +140,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _http(error: HTTPException) -> Response:
         code = error.code or 500
         if code == 404 and error.description == NotFound.description:
-            return problem(404, "There is no page at this address.", "It may exist in another version.")
+            return problem(404, "There is no page at this address.")
         title = "Your role does not allow this" if isinstance(error, RoleTooLow) else None
         return problem(code, _sentence(error), title=title)
 

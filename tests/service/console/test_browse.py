@@ -485,11 +485,11 @@ def test_lists_of_access_give_reasons(full: Office) -> None:
     assert rows == [
         "own grant document The plan plan viewer",
         "own grant folder The top top and everything in it editor",
-        "no grant what is open to members of Acme viewer",
+        "membership whatever is open to members of Acme viewer",
     ]
     rows = _rows(browser.get(address("access", user="cleo", organization="acme")), "reasons")
     assert [row.split(" ")[0:2] for row in rows] == [["own", "grant"], ["no", "grant"]]
-    assert "what is public viewer" in rows[1]
+    assert "whatever is public viewer" in rows[1]
     rows = _rows(browser.get(address("access", organization="acme", type="document", resource="plan")), "reasons")
     assert rows[0].startswith("grant to Name of ada ada this document viewer")
     assert [row for row in rows if row.startswith("group Group eng eng 1 people folder The middle middle editor")]
