@@ -74,7 +74,7 @@ def test_killed_upgrade_is_audited_when_repeated(database_url: str) -> None:
     assert inspect(engine).get_table_names() == []
     assert upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
     with reading(engine) as connection:
-        assert [one.action for one in audit_page(connection)] == ["database upgraded"]
+        assert [row.action for row in audit_page(connection)] == ["database upgraded"]
     assert not upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
     engine.dispose()
 
@@ -110,7 +110,7 @@ class Taking(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         if self.path.endswith("/update"):
-            type(self).seen = [(one.action, one.outcome) for one in rows(self.folder)]
+            type(self).seen = [(row.action, row.outcome) for row in rows(self.folder)]
             type(self).url = URL
         config = {"permissionProviderUrl": self.url, "authToken": "a-token-long-enough"}
         data = {"usePermissionProvider": bool(self.url), "permissionProviderConfig": config if self.url else None}
@@ -152,11 +152,11 @@ def test_registration_is_audited_before_the_call(usher_read: Usher, folder: Path
             known = len(rows(folder))
             result = usher_read("provider", "register", "--url", URL, "--reason", "it moved")
             assert (result.exit_code == 0) == (backend is Taking), result.output
-            found = rows(folder)[: len(rows(folder)) - known]
-            assert {(one.action, one.subject, one.reason) for one in found} == {
+            new_rows = rows(folder)[: len(rows(folder)) - known]
+            assert {(row.action, row.subject, row.reason) for row in new_rows} == {
                 ("provider registered", URL, "it moved")
             }
-            outcomes.append([one.outcome for one in found[::-1]])
+            outcomes.append([row.outcome for row in new_rows[::-1]])
     assert Taking.seen[0] == ("provider registered", BEGUN)
     assert outcomes[:2] == [[BEGUN, DONE], [BEGUN, "no change: already registered"]]
     assert outcomes[2][0] == BEGUN

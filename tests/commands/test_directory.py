@@ -289,7 +289,7 @@ def test_full_reads_sources_completely(
     result = usher_read("directory", "refresh", *full, "--json")
     assert (result.exit_code, [one["answered"] for one in json.loads(result.stdout)["sources"]]) == (0, answered)
     # The app's is not read at all.
-    process = [[request.since != "" for _, request in one.asked[2:]] for one in changing_sources]
+    process = [[request.since != "" for _, request in source.asked[2:]] for source in changing_sources]
     assert process == [[False, True] if how == "everything" else [True] for how in answered[:2]]
 
 
@@ -319,7 +319,7 @@ def test_full_of_an_unreadable_source_is_one_line(
 ) -> None:
     result = usher_read("directory", "refresh", *arguments)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"error: {message}")
-    assert not [one.asked for one in changing_sources if one.asked]
+    assert not [source.asked for source in changing_sources if source.asked]
 
 
 def test_explain_shows_the_fields_of_each_row(usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ def test_every_kind_has_a_peer() -> None:
 
 
 def initialized(directory: str, backend: str, given: list[str]) -> Result:
-    pairs = (word for one in given for word in ("--set", one))
+    pairs = (word for answer in given for word in ("--set", answer))
     return run("init", "--directory", directory, "--backend", backend, *pairs)
 
 

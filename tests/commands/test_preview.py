@@ -134,8 +134,8 @@ def test_preview_reports_a_refusal_of_the_guard(usher_in: Usher, directory: Obje
 
 def test_preview_warns_of_an_empty_source(usher_in: Usher, directory: ObjectDirectory) -> None:
     """With a wrong base or scope, a read succeeds without records."""
-    for one in list(directory.held):
-        directory.remove(*one)
+    for key in list(directory.held):
+        directory.remove(*key)
     result = usher_in("directory", "preview", "ad")
     assert result.exit_code == 1
     assert "ad: is empty: nobody gets access; check that its export is complete" in result.stderr

@@ -625,7 +625,7 @@ def test_ids_are_complete_on_a_narrow_terminal(usher_with_backend: Usher, enviro
     assert all(len(row) <= 80 for row in rows)
     found = [row.split()[0] for row in rows if row.startswith("2")]
     assert len(found) == len(set(found)) == len(ids)
-    assert all(one.startswith(short) for one, short in zip(ids, found, strict=True))
+    assert all(run_id.startswith(short) for run_id, short in zip(ids, found, strict=True))
 
 
 def test_backup_can_be_used(usher_with_backend: Usher, folder: Path) -> None:

@@ -109,9 +109,9 @@ INVALID_VALUES: list[Any] = [
 def paths_in(value, path=()):
     """The paths of all values in `value`."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in inner:
+    for key, item in inner:
         yield (*path, key)
-        yield from paths_in(one, (*path, key))
+        yield from paths_in(item, (*path, key))
 
 
 def mutated(data):

@@ -20,11 +20,10 @@ from app.access.source_tables import ScimResourceRow
 from app.directory.connectors.scim.objects import GROUP, USER
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.statements import json_list, json_lists, run
+from app.foundation.ids import MAX_ID_BYTES
 from app.service.scim.selection import ScimMember, is_by_name, names_in, select_members
 
 RESOURCE: Table = ScimResourceRow.__table__
-
-_MAX_KEY_BYTES = 512
 
 _PENDING = "member"
 """The attribute under which the table ``scim_key`` has pending names."""
@@ -317,8 +316,8 @@ def members_from(objects: Iterable[Mapping[str, Any]]) -> dict[str, ScimMember]:
         value, reference, display = fields.get("value"), fields.get("$ref"), fields.get("display")
         if not value and isinstance(reference, str):
             value = reference.rstrip("/").rpartition("/")[2]
-        if not isinstance(value, str) or not 0 < len(value.encode(errors="replace")) <= _MAX_KEY_BYTES:
-            raise InvalidValueException(detail=f"members: value must be a text of 1 to {_MAX_KEY_BYTES} bytes")
+        if not isinstance(value, str) or not 0 < len(value.encode(errors="replace")) <= MAX_ID_BYTES:
+            raise InvalidValueException(detail=f"members: value must be a text of 1 to {MAX_ID_BYTES} bytes")
         type_ = next((type_ for type_ in (USER, GROUP) if type_.lower() == str(fields.get("type")).lower()), "")
         members[value] = ScimMember(value, type_, display if isinstance(display, str) else "")
     return members
@@ -330,4 +329,4 @@ def lookup_key(attribute: str, value: str) -> str:
     if attribute != "externalId":
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", value).lower())
     data = key.encode(errors="replace")
-    return key if len(data) <= _MAX_KEY_BYTES else f"#{blake2b(data, digest_size=16).hexdigest()}"
+    return key if len(data) <= MAX_ID_BYTES else f"#{blake2b(data, digest_size=16).hexdigest()}"

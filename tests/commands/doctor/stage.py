@@ -95,9 +95,9 @@ class Stage:
                 value = value.replace(f"<{name}>", word)
             return value
         if isinstance(value, list):
-            return [self.filled(one) for one in value]
+            return [self.filled(part) for part in value]
         if isinstance(value, dict):
-            return {key: self.filled(one) for key, one in value.items()}
+            return {key: self.filled(part) for key, part in value.items()}
         return value
 
     def plant(self, fault: Mapping[str, Any]) -> None:

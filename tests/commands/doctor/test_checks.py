@@ -55,28 +55,28 @@ Fault = Callable[[Installation], object]
 
 
 def _set(**values: object) -> Fault:
-    return lambda one: one.settings.update({key.replace("__", "."): value for key, value in values.items()})
+    return lambda site: site.settings.update({key.replace("__", "."): value for key, value in values.items()})
 
 
-def _used_with_another_key(one: Installation) -> None:
-    engine = one.engine()
-    open_ledger(engine, one.configuration().settings.backend.base_url, "key_of_another_workspace", utc_now)
+def _used_with_another_key(site: Installation) -> None:
+    engine = site.engine()
+    open_ledger(engine, site.configuration().settings.backend.base_url, "key_of_another_workspace", utc_now)
     engine.dispose()
 
 
-def _with_a_database_of_another_usher(one: Installation) -> None:
-    shutil.copy(one.folder / "usher.db", one.folder / "other.db")
-    one.settings["database_url"] = f"sqlite:///{one.folder}/other.db"
-    _sql("UPDATE access_revision SET created_at = created_at - 1")(one)
+def _with_a_database_of_another_usher(site: Installation) -> None:
+    shutil.copy(site.folder / "usher.db", site.folder / "other.db")
+    site.settings["database_url"] = f"sqlite:///{site.folder}/other.db"
+    _sql("UPDATE access_revision SET created_at = created_at - 1")(site)
 
 
-def _opened_to_others(one: Installation) -> None:
-    Path(str(one.engine().url.database)).chmod(0o644)
+def _opened_to_others(site: Installation) -> None:
+    Path(str(site.engine().url.database)).chmod(0o644)
 
 
 def _sql(*texts: str) -> Fault:
-    def carry_out(one: Installation) -> None:
-        engine = one.engine()
+    def carry_out(site: Installation) -> None:
+        engine = site.engine()
         with writing(engine) as connection:
             for sql in texts:
                 connection.execute(text(sql))
@@ -96,23 +96,23 @@ def _refused(parked: str) -> Fault:
     )
 
 
-def _move(one: Installation, content: str) -> None:
-    other = one.people.with_name("other.jsonl")
+def _move(site: Installation, content: str) -> None:
+    other = site.people.with_name("other.jsonl")
     other.write_text(content)
-    one.settings["directory.sources"] = [{"type": "file", "path": str(other)}]
+    site.settings["directory.sources"] = [{"type": "file", "path": str(other)}]
 
 
-def _empty_from_the_start(one: Installation) -> None:
-    one.people.write_text("")
-    _sql("DELETE FROM directory_source")(one)
+def _empty_from_the_start(site: Installation) -> None:
+    site.people.write_text("")
+    _sql("DELETE FROM directory_source")(site)
 
 
 def _late_clock(seconds: float) -> Fault:
-    return lambda one: setattr(one.adapter, "off", timedelta(seconds=seconds))
+    return lambda site: setattr(site.adapter, "off", timedelta(seconds=seconds))
 
 
-def _failed_run(one: Installation) -> None:
-    engine = one.engine()
+def _failed_run(site: Installation) -> None:
+    engine = site.engine()
     runs = Runs(engine, utc_now, Random(2))
     run, _ = runs.enqueue(RunRequest(trigger="schedule"))
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
@@ -121,8 +121,8 @@ def _failed_run(one: Installation) -> None:
     engine.dispose()
 
 
-def _queued_run(one: Installation) -> None:
-    engine = one.engine()
+def _queued_run(site: Installation) -> None:
+    engine = site.engine()
     Runs(engine, lambda: utc_now() - timedelta(minutes=3), Random(2)).enqueue(RunRequest(trigger="continuation"))
     engine.dispose()
 
@@ -166,7 +166,7 @@ def _queued_run(one: Installation) -> None:
             "cannot use it any more",
         ),
         (
-            lambda one: Path(str(one.engine().url.database)).chmod(0o644),
+            lambda site: Path(str(site.engine().url.database)).chmod(0o644),
             "database",
             State.WARNING,
             "every user of this machine can read",
@@ -212,24 +212,29 @@ def _queued_run(one: Installation) -> None:
             State.PROBLEM,
             "no worker is running: the last heartbeat, of node:1, was at",
         ),
-        (lambda one: one.people.unlink(), "directory", State.PROBLEM, "people: "),
-        (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but provided 151 records"),
-        (lambda one: _move(one, ""), "directory", State.PROBLEM, "is read for the first time and is empty, while 151"),
+        (lambda site: site.people.unlink(), "directory", State.PROBLEM, "people: "),
+        (lambda site: site.people.write_text(""), "directory", State.PROBLEM, "is empty, but provided 151 records"),
         (
-            lambda one: _move(one, one.people.read_text()),
+            lambda site: _move(site, ""),
+            "directory",
+            State.PROBLEM,
+            "is read for the first time and is empty, while 151",
+        ),
+        (
+            lambda site: _move(site, site.people.read_text()),
             "directory",
             State.WARNING,
             "people: is no longer among directory.sources, and 151 records of it are still in force",
         ),
         (_empty_from_the_start, "directory", State.WARNING, "is empty: nobody gets access"),
         (
-            lambda one: one.people.write_text('{"kind": "user"}\n'),
+            lambda site: site.people.write_text('{"kind": "user"}\n'),
             "directory",
             State.WARNING,
             "people: 0 records, but 1 malformed",
         ),
         (
-            lambda one: one.people.write_text(one.people.read_text()[:100].rpartition("\n")[0] + "\n"),
+            lambda site: site.people.write_text(site.people.read_text()[:100].rpartition("\n")[0] + "\n"),
             "directory",
             State.PROBLEM,
             "would take away at least 150 of 150 user records, more than 20 and more than 20 %",
@@ -242,22 +247,27 @@ def _queued_run(one: Installation) -> None:
         (_late_clock(-60), "clock", State.WARNING, "ahead of the backend's"),
         (_late_clock(3600), "clock", State.PROBLEM, "behind the backend's"),
         (
-            lambda one: one.register(one.service_url, "ask-me-for-tests", in_use=False),
+            lambda site: site.register(site.service_url, "ask-me-for-tests", in_use=False),
             "registration",
             State.WARNING,
             "does not call the service",
         ),
-        (lambda one: one.register(one.service_url, "else"), "registration", State.PROBLEM, "not among provider.auth"),
-        (lambda one: one.register(one.service_url, ""), "registration", State.PROBLEM, "without a token"),
         (
-            lambda one: one.register(one.service_url + "/old", "ask-me-for-tests"),
+            lambda site: site.register(site.service_url, "else"),
+            "registration",
+            State.PROBLEM,
+            "not among provider.auth",
+        ),
+        (lambda site: site.register(site.service_url, ""), "registration", State.PROBLEM, "without a token"),
+        (
+            lambda site: site.register(site.service_url + "/old", "ask-me-for-tests"),
             "registration",
             State.WARNING,
             "but provider.path is /permissions/check",
         ),
-        (lambda one: one.register(one.service_url, "else"), "service", State.PROBLEM, "answers with 401"),
+        (lambda site: site.register(site.service_url, "else"), "service", State.PROBLEM, "answers with 401"),
         (
-            lambda one: one.register("http://127.0.0.1:1/permissions/check", "ask-me-for-tests"),
+            lambda site: site.register("http://127.0.0.1:1/permissions/check", "ask-me-for-tests"),
             "service",
             State.PROBLEM,
             "nothing listens at 127.0.0.1:1 (connection refused)",
@@ -308,7 +318,7 @@ def test_messages_are_sent_only_with_notify(installation: Installation) -> None:
     configuration = installation.configuration()
     assert installation.of("notifications") == []
     found = list(run_checks(configuration, clock=utc_now, notify=True, transport=installation.adapter))
-    assert [one.message for one in found if one.name == "notifications"] == [
+    assert [site.message for site in found if site.name == "notifications"] == [
         "webhook: nothing listens at 127.0.0.1:1 (connection refused)"
     ]
 

@@ -131,7 +131,7 @@ def test_backup_onto_a_full_disk(database: Path, small_disk: Path) -> None:
     code, output = usher(folder, "db", "backup", "disk/copy.db")
     assert code == 1
     assert output.startswith("error: disk/copy.db: the disk is full; the copy needs ")
-    assert [one.name for one in small_disk.iterdir()] == ["ballast"]
+    assert [file.name for file in small_disk.iterdir()] == ["ballast"]
 
 
 @pytest.mark.extended

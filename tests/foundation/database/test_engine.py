@@ -203,7 +203,7 @@ def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:
         engine = open_engine(f"sqlite:///{earlier}/new/folder/u.db")
         with writing(engine) as connection:
             connection.execute(text("CREATE TABLE t (x)"))
-            modes = {one.name: one.stat().st_mode & 0o777 for one in (earlier / "new" / "folder").iterdir()}
+            modes = {file.name: file.stat().st_mode & 0o777 for file in (earlier / "new" / "folder").iterdir()}
         engine.dispose()
     finally:
         os.umask(before)

@@ -61,8 +61,8 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
 def test_file_names_begin_with_the_revision(migrations: Migrations) -> None:
     scripts = ScriptDirectory(str(migrations.folder))
     assert scripts.get_heads() == migrations.revisions()[-1:]
-    assert migrations.revisions() == [one.revision for one in scripts.walk_revisions()][::-1]
-    assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
+    assert migrations.revisions() == [script.revision for script in scripts.walk_revisions()][::-1]
+    assert all(Path(script.path).name.startswith(f"{script.revision}_") for script in scripts.walk_revisions())
 
 
 def test_current_database_does_not_load_alembic(database_url: str) -> None:
@@ -348,15 +348,15 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
     messages = ["too long", "zu lang für Zürich \U0001f4da", "", "too long"]
     with writing(engine) as connection:
         table = Table("item_failure", MetaData(), autoload_with=connection)
-        one = {"ledger_id": 1, "kind": "document", "parked": True}
-        rows = [filled(table, number) | one | {"message": output} for number, output in enumerate(messages)]
+        key = {"ledger_id": 1, "kind": "document", "parked": True}
+        rows = [filled(table, number) | key | {"message": output} for number, output in enumerate(messages)]
         connection.execute(insert(table), rows)
     upgrade(engine, STORE_MIGRATIONS)
     with reading(engine) as connection:
         for output in messages:
             found = failures_page(connection, 1, parked=True, like=FailureGroup(message=output))
             expected = [f"value {number}" for number, message in enumerate(messages) if message == output]
-            assert [one.item_id for one in found] == expected
+            assert [failure.item_id for failure in found] == expected
     engine.dispose()
 
 
