@@ -16,7 +16,7 @@ from app.access.decision.view import AccessView
 from app.access.index.file import IndexReader
 from app.access.index.folders import Folders
 from app.access.index.index import AccessIndex
-from app.access.index.view import IndexView
+from app.access.index.index_view import IndexView
 from app.access.records import AccessRole
 from app.access.revisions import REVISION
 from app.access.sql_view import opened_sql_view

@@ -36,6 +36,7 @@ from app.access.records import (
 )
 
 ResourceType = Literal["organization", "folder", "document", "context"]
+"""As in ``app.contract.permission_call``, which the decision must not import."""
 
 ANY_VALUE = "*"
 """The value of a context grant that covers every value of its field."""

@@ -28,8 +28,8 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.impact.changed import Sided
 from app.access.impact.resource_classes import DENIED, Chains, Grantee, Resource, ResourceClass, ResourceClasses
 from app.access.impact.side import Side, UserOnSide
+from app.access.impact.side_view import SideView
 from app.access.impact.steps import STEPS_OF_DECISION, Steps
-from app.access.impact.view import SideView
 from app.access.records import AccessRole, ResourceKind
 
 _Roles = Sided[AccessRole | None]

@@ -39,8 +39,8 @@ from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
 from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.folders import Folders
+from app.access.index.index_view import IndexView
 from app.access.index.turns import DatabaseTurns
-from app.access.index.view import IndexView
 from app.access.index.waiting import RevisionWaiter, pause_after
 from app.access.refresh.model_changes import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION, latest_revision

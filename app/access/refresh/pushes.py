@@ -33,6 +33,7 @@ from app.access.refresh.sources import (
     add_source,
     compute_source_changes,
     count_change,
+    is_reordered,
     make_state,
     order_of_sources,
     total,
@@ -255,7 +256,7 @@ def configure(connection: Connection, name: str, configured: Sequence[str]) -> i
         if other in stored and stored[other].position != position:
             connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
             count_change(connection)
-    if [source_id for source_id in order_of_sources(connection) if source_id in before] != before:
+    if is_reordered(connection, before):
         connection.execute(update(STATE).values(merge_all=True))
     return int(stored[name].source_id) if name in stored else add_source(connection, name, configured.index(name))
 

@@ -38,6 +38,7 @@ from app.access.refresh.sources import (
     compute_source_changes,
     count_source_changes,
     drop_out_of_scope,
+    is_reordered,
     make_state,
     order_of_sources,
     retained_source,
@@ -244,10 +245,7 @@ class Refresh:
         store_reads(connection, reads, forgotten, counts, now_ms)
         if positions:
             store_positions(connection, positions)
-        # Sources that had no records before, or have none now, own only keys that are merged anyway.
-        after = [source_id for source_id in order_of_sources(connection) if source_id in before]
-        is_reordered = after != [source_id for source_id in before if source_id in after]
-        change = self._update_model(connection, counts, merge_all=is_reordered)
+        change = self._update_model(connection, counts, merge_all=is_reordered(connection, before))
         if not self._on_candidate:
             delete_pushed_keys(connection, reads, forgotten)
             store_read_problems(connection, self._problems, reads, now_ms)
@@ -258,8 +256,8 @@ class Refresh:
     def _update_model(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:
         """Brings the access model in line with the records of the sources. ``counts``: how many have changed."""
         all_records = select(func.coalesce(func.sum(SOURCE.c.records), 0)).scalar_subquery()
-        is_reordered, records = connection.execute(select(STATE.c.merge_all, all_records)).one()
-        merge_all = merge_all or bool(is_reordered)
+        is_pending, records = connection.execute(select(STATE.c.merge_all, all_records)).one()
+        merge_all = merge_all or bool(is_pending)
         if not merge_all and total(counts).total <= max(_FEW, int(records) // _SHARE):
             self._session.look_up_rows()
         kinds = Merge(self._session, connection, None if merge_all else counts).compute_deltas()

@@ -117,6 +117,15 @@ def order_of_sources(connection: Connection) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
+def is_reordered(connection: Connection, before: Sequence[int]) -> bool:
+    """Whether the order of the sources changed. ``before``: ``order_of_sources`` as it was.
+
+    Sources that had no records before, or have none now, own only keys that are merged anyway.
+    """
+    after = [source_id for source_id in order_of_sources(connection) if source_id in before]
+    return after != [source_id for source_id in before if source_id in after]
+
+
 # The objects whose records name some organizations or users, to read these alone.
 
 

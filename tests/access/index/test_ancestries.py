@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.access.decision.ancestry import ancestry_of
 from app.access.index import folders
 from app.access.index.folders import Folders
+from app.access.index.index_view import IndexView
 from app.access.index.layout import FOLDER, SEPARATOR, entry_key
-from app.access.index.view import IndexView
 from app.access.records import AccessType, Folder
 from tests.choice import sampled
 

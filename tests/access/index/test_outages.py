@@ -20,10 +20,10 @@ from app.access.index import confirmations
 from app.access.index.entries import all_entries
 from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
+from app.access.index.index_view import IndexView
 from app.access.index.layout import LAYOUT
 from app.access.index.settings import IndexSettings
 from app.access.index.turns import DatabaseTurns
-from app.access.index.view import IndexView
 from app.access.problems import ProblemList
 from app.access.records import AccessType, Folder, Membership, Organization, Record, User
 from app.access.refresh.reads import ReadResult
