@@ -77,14 +77,14 @@ class NaiveProblems:
                 del self._effective[key]
 
     def find(self) -> Counter[Finding]:
-        found: Counter[Finding] = Counter()
+        findings: Counter[Finding] = Counter()
         for source, mine in self._directory.items():
             for (key, origin), record in mine.items():
                 if not self._is_hidden(source, record, origin):
                     sort = self._sort(source, record, origin)
                     if sort:
-                        found[source, sort, record.kind, key[1:]] += 1
-        return found
+                        findings[source, sort, record.kind, key[1:]] += 1
+        return findings
 
     def group_cycles(self) -> set[tuple[str, frozenset[str]]]:
         inside: dict[Key, set[Key]] = {}
@@ -101,13 +101,13 @@ class NaiveProblems:
 
     @staticmethod
     def _reached(group: Key, inside: Mapping[Key, set[Key]]) -> set[Key]:
-        found: set[Key] = set()
+        reached: set[Key] = set()
         waiting = [group]
         while waiting:
-            for other in inside.get(waiting.pop(), set()) - found:
-                found.add(other)
+            for other in inside.get(waiting.pop(), set()) - reached:
+                reached.add(other)
                 waiting.append(other)
-        return found
+        return reached
 
     def _sort(self, source: str, record: Record, origin: str) -> str:
         if isinstance(record, NAMED) and any(
@@ -155,7 +155,7 @@ class NaiveProblems:
         return bool(origin) and isinstance(record, NAMED) and (record.key, "") in self._directory[source]
 
     def _resolved(self, record: Record) -> Record | None:
-        """With the user's id instead of an alias; None: nobody has the alias alone."""
+        """With the user's id instead of an alias. None: nobody has the alias alone."""
         if not isinstance(record, Membership | GroupMember | Grant | ContextGrant | Fill) or not record.user_alias:
             return record
         holders = self._holders.get(record.user_alias, set())
@@ -203,9 +203,9 @@ def test_counts_and_rows_equal_a_naive_evaluation(engine: Engine, rows: list[tup
     naive = NaiveProblems(directory)
     expected = naive.find()
     with reading(engine) as connection:
-        found = find_problems(connection)
-    first = [problem for one in found.values() for problem in one.first]
-    assert sum(one.count for one in found.values()) == len(first)
+        samples = find_problems(connection)
+    first = [problem for sample in samples.values() for problem in sample.first]
+    assert sum(sample.count for sample in samples.values()) == len(first)
     assert all(problem.reason and problem.place for problem in first)
     cycles = [problem for problem in first if problem.sort is ProblemSort.GROUP_CYCLE]
     assert {(one.key[0], frozenset(one.detail)) for one in cycles} == naive.group_cycles()

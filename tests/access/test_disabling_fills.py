@@ -145,8 +145,8 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
 
 def bindings_of(engine: Engine) -> list[tuple[str, str]]:
     with reading(engine) as connection:
-        found = connection.execute(text("SELECT user_alias, user_id FROM fill_binding ORDER BY 1, 2"))
-        return [(row.user_alias, row.user_id) for row in found]
+        rows = connection.execute(text("SELECT user_alias, user_id FROM fill_binding ORDER BY 1, 2"))
+        return [(row.user_alias, row.user_id) for row in rows]
 
 
 users = st.sampled_from(["u1", "u2", "u3"])

@@ -192,12 +192,12 @@ def read_desired(directory: StoredDirectory, selection: Selection) -> dict[Desir
 def test_desired_state_follows_the_rules(number: int, stored_directory: StoredDirectory) -> None:
     records = Company(number).records()
     stored_directory.write(records)
-    wanted = NaiveDesired(records).rows
-    assert read_desired(stored_directory, Selection()) == wanted
+    expected_rows = NaiveDesired(records).rows
+    assert read_desired(stored_directory, Selection()) == expected_rows
     for organizations, users in ((["acme"], []), ([], ["ada", "bob"]), (["acme"], ["g1"])):
         selected = {
             key: value
-            for key, value in wanted.items()
+            for key, value in expected_rows.items()
             if (not organizations or key[1] in organizations)
             and (not users or (key[3] in users and (key[0].endswith("User") or key[0] == "groupMember")))
         }

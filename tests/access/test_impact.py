@@ -61,14 +61,14 @@ def engine(database_url: str) -> Iterator[Engine]:
 def compute_changes(
     engine: Engine, before: Iterable[Record] | None, after: Iterable[Record], policy: DecisionPolicy
 ) -> list[AccessChange]:
-    """The impact of reading ``after``, when the database has ``before``; None: what it has."""
+    """The impact of reading ``after``, when the database has ``before``. None: what it has."""
     directory = Directory()
     options = ReadOptions(accept_empty=["test"], accept_shrink=["test"])
     if before is not None:
         directory.add(*before)
         read_directory(engine, [directory], options, clock=lambda: NOW)
     directory.records = {record.key: record for record in after}
-    found: list[AccessChange] = []
+    changes: list[AccessChange] = []
     with open_candidate(engine) as candidate:
         read_directory(
             candidate,
@@ -76,9 +76,9 @@ def compute_changes(
             options,
             clock=lambda: NOW,
             on_candidate=True,
-            change_hook=lambda connection, *_: found.extend(access_changes(connection, NOW, policy)),
+            change_hook=lambda connection, *_: changes.extend(access_changes(connection, NOW, policy)),
         )
-    return found
+    return changes
 
 
 def naive_impact(before: Iterable[Record], after: Iterable[Record], policy: DecisionPolicy) -> Impact:
@@ -91,7 +91,7 @@ def naive_impact(before: Iterable[Record], after: Iterable[Record], policy: Deci
         for record in records.values()
         if isinstance(record, Organization | Folder | Document)
     ]
-    found: Impact = {}
+    impact: Impact = {}
     for user_id in users:
         for organization_id, kind, resource_id in resources:
             question = PlainQuestion(
@@ -102,8 +102,8 @@ def naive_impact(before: Iterable[Record], after: Iterable[Record], policy: Deci
             )
             roles = tuple(decide(side, question, NOW, policy).access_role for side in sides)
             if roles[0] is not roles[1]:
-                found[user_id, organization_id, kind, resource_id] = (roles[0], roles[1])
-    return found
+                impact[user_id, organization_id, kind, resource_id] = (roles[0], roles[1])
+    return impact
 
 
 def others_of(change: AccessChange, before: Iterable[Record], after: Iterable[Record]) -> list[str]:
@@ -122,7 +122,7 @@ def others_of(change: AccessChange, before: Iterable[Record], after: Iterable[Re
 
 def expanded(changes: Iterable[AccessChange], before: Iterable[Record], after: Iterable[Record]) -> Impact:
     """The pairs of the changes, of which none is in two."""
-    found: Impact = {}
+    impact: Impact = {}
     for change in changes:
         user_ids = change.user_ids or others_of(change, before, after)
         assert len(user_ids) == change.users > 0
@@ -130,9 +130,9 @@ def expanded(changes: Iterable[AccessChange], before: Iterable[Record], after: I
         for user_id in user_ids:
             for resource_id in change.resource_ids:
                 pair = (user_id, change.organization_id, change.kind, resource_id)
-                assert pair not in found
-                found[pair] = (change.before, change.after)
-    return found
+                assert pair not in impact
+                impact[pair] = (change.before, change.after)
+    return impact
 
 
 class Crowd(Company):
@@ -193,7 +193,7 @@ def test_impact_equals_the_decisions_about_all_pairs(
 
 
 def test_decisions_are_made_for_classes_not_for_pairs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group of 300 members loses its grants on 200 documents; ten of the members have own grants on some of them."""
+    """A group of 300 members loses its grants on 200 documents. Ten of the members have own grants on some of them."""
     directory = Directory()
     directory.organization("acme")
     directory.folder("closed", access="restricted")
@@ -304,9 +304,9 @@ def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
 
     def counting_walk(*arguments: Any) -> Ancestry:
         nonlocal walked
-        found = walk(*arguments)
-        walked += len(found.folders)
-        return found
+        ancestry = walk(*arguments)
+        walked += len(ancestry.folders)
+        return ancestry
 
     def kept_side(*arguments: Any) -> side.Side:
         sides.append(side.Side(*arguments))

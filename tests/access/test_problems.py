@@ -41,7 +41,7 @@ SourceRecords = tuple[Sequence[Record], int]
 def refresh(
     engine: Engine, sources: dict[str, SourceRecords | None], verdict: str = "complete", how: ReadResult | None = None
 ) -> ProblemList:
-    """Reads these sources; None: the source is configured, but not read."""
+    """Reads these sources. None: the source is configured, but not read."""
     problems = ProblemList()
     with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
         refreshing.begin(list(sources), only=[name for name, one in sources.items() if one is not None])

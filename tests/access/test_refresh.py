@@ -33,7 +33,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def refresh(engine: Engine, *user_ids: str) -> int:
-    """Reads one source with these users; returns the revision."""
+    """Reads one source with these users. Returns the revision."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for line, user_id in enumerate(user_ids, 1):

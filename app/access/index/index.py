@@ -251,6 +251,7 @@ class AccessIndex:
             raise
 
     def _follow(self) -> None:
+        """Compares the file with the database, and brings it up to date."""
         self._adopt()
         if not self._maintains():
             staleness = self._staleness()
@@ -266,16 +267,7 @@ class AccessIndex:
             self._check_schema()
             with reading(self._engine) as connection:
                 newest = _newest(connection)
-                # What follows may take longer.
-                self._check_began_at = None
-                self._is_database_reachable = True
-                # Until the file has the revision, the database answers.
-                self._is_behind = not self._has(newest)
-                if self._is_behind and newest is not None and self._maintains():
-                    allow_long_statements(connection)
-                    self._bring_up_to(connection, newest)
-                    self._is_behind = not self._has(newest)
-                self._is_incompatible = False
+                self._catch_up(connection, newest)
         except SchemaNewerError:
             self._is_incompatible = True
         except SQLAlchemyError as error:
@@ -293,6 +285,19 @@ class AccessIndex:
             self._check_began_at = None
         if not self._is_behind and not self._is_incompatible and self._file is not None:
             self._confirmations.confirm(self._file.path.name, moment, write=self._lock_file is not None)
+
+    def _catch_up(self, connection: Connection, newest: Stamp | None) -> None:
+        """Brings the file up to the newest revision, if this process maintains it. The database was reached."""
+        # This may take longer than a check.
+        self._check_began_at = None
+        self._is_database_reachable = True
+        # Until the file has the revision, the database answers.
+        self._is_behind = not self._has(newest)
+        if self._is_behind and newest is not None and self._maintains():
+            allow_long_statements(connection)
+            self._bring_up_to(connection, newest)
+            self._is_behind = not self._has(newest)
+        self._is_incompatible = False
 
     def _database_answers(self) -> bool:
         """Whether a new transaction can read."""

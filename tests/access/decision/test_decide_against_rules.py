@@ -50,12 +50,12 @@ class Rulebook:
         self.policy = policy
 
     def find(self, kind: type[Any], **values: object) -> Any:
-        found = [
+        matches = [
             record
             for record in self.records
             if type(record) is kind and all(getattr(record, name) == value for name, value in values.items())
         ]
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def verdict(self, question: PlainQuestion) -> Verdict:
         organization = self.find(Organization, organization_id=question.organization_id)
@@ -101,7 +101,7 @@ class Rulebook:
         return groups
 
     def ancestry(self, question: PlainQuestion) -> list[Any] | None:
-        """The resource and all folders above; None when anything about it is unknown."""
+        """The resource and all folders above. None when anything about it is unknown."""
         if question.type == "folder":
             return self.folders(question.organization_id, question.resource_id)
         document = self.document(question)
@@ -112,13 +112,13 @@ class Rulebook:
         return None
 
     def document(self, question: PlainQuestion) -> Any:
-        """The document that is asked for; None when it or a folder above it is unknown."""
+        """The document that is asked for. None when it or a folder above it is unknown."""
         organization_id = question.organization_id
         document = self.find(Document, organization_id=organization_id, document_id=question.resource_id)
         return document if document and self.folders(organization_id, document.folder_id) is not None else None
 
     def folders(self, organization_id: str, above: str | None) -> list[Any] | None:
-        """The folder and all above it; None when one of them is missing or comes twice."""
+        """The folder and all above it. None when one of them is missing or comes twice."""
         levels: list[Any] = []
         while above is not None:
             folder = self.find(Folder, organization_id=organization_id, folder_id=above)

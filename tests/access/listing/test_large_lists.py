@@ -21,7 +21,7 @@ WANTED = UserList(organization_id="acme", type="document", resource_id="plan", a
 
 
 def _granted_to_group(members: int, *, disabled: int = 0, exists: bool = True) -> Iterator[Record]:
-    """A restricted document that is granted to a group; the first of its members are disabled."""
+    """A restricted document that is granted to a group. The first of its members are disabled."""
     yield Organization(organization_id="acme", organization_name="", access_type=AccessType.RESTRICTED)
     yield Document(organization_id="acme", document_id="plan", document_name="")
     yield Grant(organization_id="acme", document_id="plan", organization_user_group_id="staff")
@@ -95,7 +95,7 @@ def test_the_next_ids_are_not_sorted(
 
 
 def test_a_page_reads_the_next_members_alone(stored_directory: StoredDirectory) -> None:
-    """SQLite has an order of ids by their bytes in the key; PostgreSQL compares all remaining ids."""
+    """SQLite has an order of ids by their bytes in the key. PostgreSQL compares all remaining ids."""
     if not is_sqlite(stored_directory.engine):
         pytest.skip("PostgreSQL has no index in the order of the bytes")
     steps = []
