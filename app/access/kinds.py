@@ -56,7 +56,7 @@ class RecordKind:
     name: str
     record: type[Record]
     fields: Sequence[RecordField]
-    carries: bool
+    has_extra_fields: bool
     """Whether it may have extra fields, which are sent to the backend."""
     own_id: RecordField | None
     """The id that is the record's own, of kinds that others refer to."""
@@ -150,5 +150,5 @@ NAMED_KINDS: Mapping[str, RecordField] = {
 }
 """Every kind that others refer to, with the field of its name."""
 
-KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.carries))
+KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.has_extra_fields))
 """Every kind, referred-to kinds first."""

@@ -153,7 +153,7 @@ def find_origins(connection: Connection, records: Iterable[Record]) -> Origins:
             if isinstance(record, User):
                 of_user = _user_origins(record, rows[0], fills.get(key, ()))
                 origins[key] = [*of_user, *disables.get(record.user_id, ())]
-            elif KINDS[kind].carries:
+            elif KINDS[kind].has_extra_fields:
                 # Only the first row was used.
                 origins[key] = [_origin(rows[0], _fields_with_values(kind, rows[0]))]
             else:

@@ -78,7 +78,7 @@ def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
         for attribute, convert, absent in columns:
             value = getattr(record, attribute)
             values.append(absent if value is None else value if convert is None else convert(value))
-        if not kind.carries:
+        if not kind.has_extra_fields:
             return tuple(values)
         payload = dict(record.extra_fields)
         for attribute, name in described:

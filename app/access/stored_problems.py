@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, insert, or_, select, update
 
 from app.access.problems import (
     PROBLEMS_KEPT,
@@ -159,9 +159,15 @@ def _load_of_reads(connection: Connection, source_id: int) -> dict[str, ProblemS
 
 
 def _store(
-    connection: Connection, new: ProblemSamples, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
+    connection: Connection,
+    new: ProblemSamples,
+    now_ms: int,
+    of_count: ColumnElement[bool],
+    of_problem: ColumnElement[bool],
+    *,
+    by_read: bool = False,
 ) -> None:
-    """Replaces the stored problems that meet the conditions."""
+    """Replaces the stored counts and problems that meet the conditions."""
     rows = connection.execute(select(_COUNT).where(of_count))
     since = {(row.source_id, row.sort): row.since for row in rows}
     connection.execute(delete(_COUNT).where(of_count))

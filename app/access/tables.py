@@ -71,7 +71,7 @@ def record_table(
             )
             for field in fields
         ),
-        *(Column(name, String(), nullable=False) for name in ("payload", "digest") if kind.carries),
+        *(Column(name, String(), nullable=False) for name in ("payload", "digest") if kind.has_extra_fields),
         *columns,
         PrimaryKeyConstraint(*keys),
         sqlite_with_rowid=with_rowid,

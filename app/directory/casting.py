@@ -126,7 +126,7 @@ class _Reader:
                 unknown.append(name)
         if unknown:
             check_unknown(self._kind.name, unknown, fields)
-            if self._kind.carries:
+            if self._kind.has_extra_fields:
                 values["extra_fields"] = checked_extra_fields({name: fields[name] for name in unknown})
         for attribute in self._needed:
             if attribute not in values:

@@ -20,7 +20,7 @@ NOTE_PREFIX = "x-"
 _KEYS_AND_TEXTS = {
     name: frozenset(field.name for field in kind.fields if field in kind.keys or field.type is FieldType.TEXT)
     for name, kind in KINDS.items()
-    if kind.carries
+    if kind.has_extra_fields
 }
 """Kind → fields that decide nothing. If one is set, a similar name is a field of its own."""
 
@@ -68,7 +68,7 @@ def _check_spelling(kind: str, name: str, fields: Fields) -> None:
 
 
 def _check_is_used(kind: str, name: str) -> None:
-    if not KINDS[kind].carries and not str(name).startswith(NOTE_PREFIX):
+    if not KINDS[kind].has_extra_fields and not str(name).startswith(NOTE_PREFIX):
         raise MalformedRecordError(
             f"{quoted(name)}: is not a field of {_a(kind)} and would be ignored; leave it out, or begin a note's"
             f" name with {NOTE_PREFIX}"
@@ -83,7 +83,7 @@ def _misspelled(kind: str, name: str) -> str | None:
 
 def remarks_about(kind: str, unknown: Sequence[str]) -> tuple[str, ...]:
     """Remarks about unknown fields that were accepted."""
-    if not unknown or not KINDS[kind].carries:
+    if not unknown or not KINDS[kind].has_extra_fields:
         return ()
     return tuple(remark for name in unknown if (remark := _remark(kind, name)) is not None)
 

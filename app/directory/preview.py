@@ -267,7 +267,7 @@ def _mark_winners(results: Sequence[RuleResult]) -> None:
     by_key: dict[Key, list[RuleResult]] = {}
     for result in results:
         # Of the kinds that grant access, the most permissive record wins.
-        if result.record is not None and not KINDS[result.kind].carries:
+        if result.record is not None and not KINDS[result.kind].has_extra_fields:
             by_key.setdefault(result.key, []).append(result)
     for same in by_key.values():
         if len(same) > 1:

@@ -67,7 +67,7 @@ def test_columns_of_a_table_are_the_fields_of_its_kind() -> None:
         apart = {FieldType.TEXT, FieldType.ALIAS, FieldType.ALIASES}
         stored = [field.attribute for field in kind.fields if field.type not in apart]
         *columns, owner = table.columns
-        assert columns == stored + (["payload", "digest"] if kind.carries else [])
+        assert columns == stored + (["payload", "digest"] if kind.has_extra_fields else [])
         assert owner == "source_id"
         assert table.keys == access_keys(kind)
         of_sources = [column.name for column in SOURCE_TABLES[kind.name].columns]

@@ -110,7 +110,7 @@ class Staging:
         values = VALUES_FROM_RECORD[kind](record)
         self._buffer[kind].append((*values, self._open[position].source_id, origin, rule, place))
         self._buffered_rows += 1
-        if KINDS[kind].carries:
+        if KINDS[kind].has_extra_fields:
             payload, _digest = values[-2:]
             self._buffered_characters += len(str(payload))
         if self._buffered_rows >= _BATCH_ROWS or self._buffered_characters >= _BATCH_CHARACTERS:
