@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Engine, event, text
 
-from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
+from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
 from app.access.search import from_each_word, from_first_word, search, search_exactly
@@ -108,8 +108,8 @@ def test_search_finds_similar_names(engine: Engine) -> None:
 def test_names_and_numbers_follow_changes(engine: Engine) -> None:
     refresh(engine, COMPANY)
     with reading(engine) as connection:
-        assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["document"] == 2
-        assert counts_of(connection, ["o1", "o2", "none"]) == {
+        assert load_counts(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["document"] == 2
+        assert load_counts(connection, ["o1", "o2", "none"]) == {
             "o1": {"membership": 1, "folder": 1, "document": 1, "grant": 1},
             "o2": {"group": 1, "document": 1},
         }
@@ -123,7 +123,7 @@ def test_names_and_numbers_follow_changes(engine: Engine) -> None:
     assert search_keys(engine, "document", "q3") == ["o2/d"]
     with reading(engine) as connection:
         # A grant to somebody unknown is a record, too.
-        assert counts_of(connection, ["o1"]) == {"o1": {"membership": 1, "folder": 1, "grant": 1}}
+        assert load_counts(connection, ["o1"]) == {"o1": {"membership": 1, "folder": 1, "grant": 1}}
         assert names_and_counts(connection) == expected_names_and_counts(model_of(engine).values())
     refresh(engine, COMPANY[1:2])
     with reading(engine) as connection:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Row
 
-from app.access.browse.lookup import ItemKey, find_all, names_of
+from app.access.browse.lookup import ItemKey, find_all, find_names
 from app.access.effective import find_causes
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Group, User
@@ -226,9 +226,9 @@ def _find_names(
         return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
 
     return {
-        "folder": names_of(connection, Folder, keys("folder_id")),
-        "document": names_of(connection, Document, keys("document_id")),
-        "group": names_of(connection, Group, keys("organization_user_group_id")),
+        "folder": find_names(connection, Folder, keys("folder_id")),
+        "document": find_names(connection, Document, keys("document_id")),
+        "group": find_names(connection, Group, keys("organization_user_group_id")),
         "user": {(organization_id, user.user_id): user.name for user in users},
     }
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from app.access.browse.lookup import find_all, name_of, names_of
+from app.access.browse.lookup import find_all, find_names, name_of
 from app.access.effective import BrokenReference, find_causes
 from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, Record, User
 from app.access.search import search
@@ -235,11 +235,11 @@ def outer_groups(
     return _entries(connection, Group, organization_id, ids, listed=GroupMember, listed_keys=keys)
 
 
-def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
+def find_organizations(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The organizations in which a user is a member, in a group, or has a grant. Non-members have no role."""
     page = {"user_id": user_id, "after": after, "limit": limit}
     ids = run(connection, _ORGANIZATIONS_OF, page).scalars().all()
-    names = names_of(connection, Organization, [("", organization_id) for organization_id in ids])
+    names = find_names(connection, Organization, [("", organization_id) for organization_id in ids])
     roles = find_all(connection, Membership, [(organization_id, user_id) for organization_id in ids])
     entries = []
     for organization_id in ids:

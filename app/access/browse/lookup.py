@@ -100,7 +100,7 @@ def find_by_id(connection: Connection, of: type[RecordT], item_id: str, *, limit
     return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
 
-def names_of(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, str]:
+def find_names(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, str]:
     """The names of the existing records among these keys."""
     return {key: name_of(record) for key, record in find_all(connection, of, keys).items()}
 
@@ -121,12 +121,12 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
     return ancestry_of(lambda above: records.get((organization_id, above)), folder_id)
 
 
-def paths_of(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, list[str]]:
+def find_paths(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, list[str]]:
     """Folder → its name after those of the folders above it. The first name is "…" if there are more of them."""
     paths: dict[str, list[str]] = {}
     parameters = {"organization_id": organization_id, "folders": json_list(set(folder_ids)), "depth": _PATH_FOLDERS}
     rows = run(connection, _PATHS, parameters).all()
-    names = names_of(connection, Folder, [(organization_id, row.folder_id) for row in rows])
+    names = find_names(connection, Folder, [(organization_id, row.folder_id) for row in rows])
     for row in rows:
         path = paths.setdefault(row.start, [])
         is_whole = len(path) < _PATH_FOLDERS
@@ -135,13 +135,13 @@ def paths_of(connection: Connection, organization_id: str, folder_ids: Iterable[
 
 
 def folder_paths(connection: Connection, organization_id: str, items: Collection[ItemKey]) -> dict[ItemKey, list[str]]:
-    """Kind and id of folders and documents → the names of the folders above, as ``paths_of`` returns them."""
+    """Kind and id of folders and documents → the names of the folders above, as ``find_paths`` returns them."""
     above: dict[ItemKey, str] = {}
     for of, field in ((Folder, "parent_folder_id"), (Document, "folder_id")):
         keys = [(organization_id, item_id) for kind, item_id in items if kind == of.kind]
         records = find_all(connection, of, keys)
         above |= {(of.kind, key[1]): getattr(record, field) or "" for key, record in records.items()}
-    paths = paths_of(connection, organization_id, filter(None, above.values()))
+    paths = find_paths(connection, organization_id, filter(None, above.values()))
     return {item: paths.get(folder_id, []) for item, folder_id in above.items()}
 
 

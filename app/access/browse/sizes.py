@@ -24,7 +24,7 @@ CROSS JOIN access_count c WHERE c.organization_id = requested.value
 """
 
 
-def counts_of(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+def load_counts(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
     """Organization → kind → how many records of it there are. No entry: none. ``ALL_ORGANIZATIONS`` may be one."""
     counts: dict[str, dict[str, int]] = {}
     for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
@@ -60,7 +60,7 @@ class OrganizationSize:
 def organization_sizes(connection: Connection, *, after: str = "", limit: int = 50) -> list[OrganizationSize]:
     """The organizations in the order of their ids, those after ``after``."""
     rows = run(connection, _ORGANIZATIONS, {"after": after, "limit": limit}).all()
-    counts = counts_of(connection, [row.organization_id for row in rows])
+    counts = load_counts(connection, [row.organization_id for row in rows])
     return [
         OrganizationSize(
             row.organization_id,
@@ -75,7 +75,7 @@ def organization_sizes(connection: Connection, *, after: str = "", limit: int = 
 
 def organization_size(connection: Connection, organization_id: str) -> dict[str, int]:
     """The counts of one organization's records."""
-    counts = counts_of(connection, [organization_id]).get(organization_id, {})
+    counts = load_counts(connection, [organization_id]).get(organization_id, {})
     return {name: counts.get(kind, 0) for name, kind in _NUMBERS.items()}
 
 
@@ -111,7 +111,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
-def sizes_of(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
+def count_related(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
     """The counts of records in, on or of a single record. ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
     parameters = {"organization_id": organization_id, "id": item_id, "limit": MAX_COUNT + 1}
     return {

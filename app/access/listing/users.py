@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_all
-from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
+from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.decision.ancestry import Ancestry
 from app.access.decision.decide import (
     Decision,
@@ -148,7 +148,7 @@ class UserList:
             return Openness(access_type=access_type, records=0)
         is_public = access_type is AccessType.PUBLIC
         within, kind = (ALL_ORGANIZATIONS, User.kind) if is_public else (self.organization_id, Membership.kind)
-        records = counts_of(view.connection, [within]).get(within, {}).get(kind, 0)
+        records = load_counts(view.connection, [within]).get(within, {}).get(kind, 0)
         return Openness(access_type=access_type, records=records)
 
 

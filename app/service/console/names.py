@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from app.access.browse.lookup import names_of
+from app.access.browse.lookup import find_names
 from app.access.kinds import KINDS
 from app.access.records import Organization, User
 from app.foundation.ids import may_be_stored
@@ -105,7 +105,7 @@ def read_names(connection: Connection, mentions: Iterable[Mention]) -> RecordNam
         {
             (kind, *key): name
             for kind, keys in by_kind.items()
-            for key, name in names_of(connection, KINDS[kind].record, keys).items()
+            for key, name in find_names(connection, KINDS[kind].record, keys).items()
         }
     )
 

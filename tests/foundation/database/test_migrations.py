@@ -13,7 +13,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
 
-from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
+from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.problems import ProblemList
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
@@ -429,7 +429,7 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
         ]
         assert connection.execute(text("SELECT COUNT(*) FROM model_grant")).scalar_one() == 0
         assert [hit.label for hit in search(connection, "lovelace", "user")] == ["Ada Lovelace"]
-        assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["user"] == 1
+        assert load_counts(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["user"] == 1
     with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
         refresh.begin(["people"])
         refresh.staging.end(ReadResult(records=0, verdict="failed", reason="it is away"))

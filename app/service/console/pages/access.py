@@ -15,7 +15,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, grants_on_levels
 from app.access.browse.lists import people_in
-from app.access.browse.lookup import find, folder_paths, folders_from, name_of, names_of
+from app.access.browse.lookup import find, find_names, folder_paths, folders_from, name_of
 from app.access.browse.sizes import MAX_COUNT, organization_size
 from app.access.decision.decide import DecisionPolicy, is_active
 from app.access.listing.find import DeniedHit, find_in_list
@@ -311,8 +311,8 @@ def _names(connection: Connection, list_query: _ListQuery, entries: Iterable[Acc
     return {
         "organization_name": (organization and name_of(organization)) or within,
         "name": (record and name_of(record)) or list_query.user_id or list_query.resource_id,
-        "group_names": {key[1]: name for key, name in names_of(connection, Group, groups).items()},
-        "folder_names": {key[1]: name for key, name in names_of(connection, Folder, folders).items()},
+        "group_names": {key[1]: name for key, name in find_names(connection, Group, groups).items()},
+        "folder_names": {key[1]: name for key, name in find_names(connection, Folder, folders).items()},
     }
 
 

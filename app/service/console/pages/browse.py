@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 
 from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
 from app.access.browse.lists import ListEntry, contents, contents_found, groups, members
-from app.access.browse.lookup import find, folders_from, paths_of
-from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
+from app.access.browse.lookup import find, find_paths, folders_from
+from app.access.browse.sizes import count_related, organization_size, organization_sizes
 from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
@@ -61,7 +61,7 @@ def organization(console: Console, connection: Connection) -> Response:
         shown=shown,
         searched=text,
         listing=listing,
-        paths=paths_of(connection, organization_id, [row.within for row in listing.rows if row.within]),
+        paths=find_paths(connection, organization_id, [row.within for row in listing.rows if row.within]),
     )
 
 
@@ -81,7 +81,7 @@ def folder(console: Console, connection: Connection) -> Response:
         organization=within,
         folder=record,
         crumbs=above.folders[:0:-1],  # from the top; without the folder itself
-        sizes=sizes_of(connection, "folder", organization_id, folder_id),
+        sizes=count_related(connection, "folder", organization_id, folder_id),
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, folder_id),
         default=_access_without_grant(console, within, None, above),
@@ -105,7 +105,7 @@ def document(console: Console, connection: Connection) -> Response:
         organization=within,
         document=record,
         crumbs=above.folders[::-1],
-        sizes=sizes_of(connection, "document", organization_id, document_id),
+        sizes=count_related(connection, "document", organization_id, document_id),
         turned=lists.turned,
         default=_access_without_grant(console, within, record, above),
         **_grants(connection, lists, console.parts.clock(), record, above),

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import Forbidden
 
 from app.access.browse.lookup import find
-from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
+from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.records import Document, Folder, Grant, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
@@ -186,7 +186,7 @@ class Forecast(NamedTuple):
 
 
 def _forecast(connection: Connection, form: _Form) -> Forecast:
-    counts = counts_of(connection, form.organizations or [ALL_ORGANIZATIONS]).values()
+    counts = load_counts(connection, form.organizations or [ALL_ORGANIZATIONS]).values()
     kinds = (Organization.kind, Membership.kind, Folder.kind, Document.kind, Grant.kind)
     last = last_ended(connection)
     previews = recent_runs(connection, _PREVIEWS_READ, kind="preview", statuses=(RunStatus.DONE,))

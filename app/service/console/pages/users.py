@@ -8,9 +8,9 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
-from app.access.browse.lists import groups_in, organizations_of, outer_groups, people_in
-from app.access.browse.lookup import find, names_of
-from app.access.browse.sizes import MAX_COUNT, sizes_of
+from app.access.browse.lists import find_organizations, groups_in, outer_groups, people_in
+from app.access.browse.lookup import find, find_names
+from app.access.browse.sizes import MAX_COUNT, count_related
 from app.access.records import Group, Membership, Organization, User
 from app.access.sql_view import SqlView
 from app.foundation.ids import may_be_stored
@@ -29,12 +29,12 @@ def user(console: Console, connection: Connection) -> Response:
     if user is None or not may_be_stored(organization_id):
         return show_unknown(console, connection, "user", "", user_id)
     if not organization_id:
-        first = organizations_of(connection, user_id, after="", limit=1)
+        first = find_organizations(connection, user_id, after="", limit=1)
         organization_id = first[0].item_id if first else ""
     lists = Lists(
         parameters["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
     )
-    organizations = lists.page_by_id("organizations", partial(organizations_of, connection, user_id))
+    organizations = lists.page_by_id("organizations", partial(find_organizations, connection, user_id))
     within = find(connection, Organization, organization_id) if organization_id else None
     return console.show(
         "browse_user.html",
@@ -44,7 +44,7 @@ def user(console: Console, connection: Connection) -> Response:
         organization_id=organization_id,
         membership=None if within is None else find(connection, Membership, organization_id, user_id),
         organizations=organizations,
-        sizes=sizes_of(connection, "user", organization_id, user_id),
+        sizes=count_related(connection, "user", organization_id, user_id),
         turned=lists.turned,
         **_grants(console, connection, lists, organization_id if within is not None else "", user_id),
     )
@@ -69,12 +69,12 @@ def group(console: Console, connection: Connection) -> Response:
         current="browse",
         organization=within,
         group=group,
-        sizes=sizes_of(connection, "group", organization_id, group_id),
+        sizes=count_related(connection, "group", organization_id, group_id),
         turned=lists.turned,
         number=len(people.ids(after="", limit=MAX_COUNT + 1)),
         people=listing,
         searched=text,
-        group_names={key[1]: name for key, name in names_of(connection, Group, through).items()},
+        group_names={key[1]: name for key, name in find_names(connection, Group, through).items()},
         inside=lists.page_by_id("inside", partial(groups_in, connection, organization_id, group_id)),
         around=lists.page_by_id("around", partial(outer_groups, connection, organization_id, group_id)),
         grants=lists.page("grants", partial(grants_of_groups, connection, organization_id, [group_id]), _group_key),
@@ -114,7 +114,7 @@ def _grants(
         "through": through,
         "more_groups": len(memberships) > MAX_GROUPS,
         "chains": chains,
-        "group_names": {key[1]: name for key, name in names_of(connection, Group, keys).items()},
+        "group_names": {key[1]: name for key, name in find_names(connection, Group, keys).items()},
     }
 
 
