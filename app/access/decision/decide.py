@@ -287,9 +287,9 @@ def access_type_in_force(
     """The nearest access type, and the levels up to the one that has it. The organization always has one."""
     if document is not None and document.access_type is not None:
         return document.access_type, (document,)
-    folders = ancestry.folders[: ancestry.typed] if ancestry.typed else ancestry.folders
+    folders = ancestry.folders[: ancestry.levels_to_type] if ancestry.levels_to_type else ancestry.folders
     passed: tuple[Folder | Document, ...] = folders if document is None else (document, *folders)
-    if ancestry.typed and (access_type := folders[-1].access_type) is not None:
+    if ancestry.levels_to_type and (access_type := folders[-1].access_type) is not None:
         return access_type, passed
     return organization.access_type, (*passed, organization)
 

@@ -62,7 +62,7 @@ _FEW = 1_024
 """A refresh with at most this number of changes always looks up rows by index."""
 
 ChangeHook = Callable[[Connection, Sequence[StagedRead], ModelChange], None]
-"""A callback at the end of the transaction of a refresh: the reads as judged, and the change of the access model."""
+"""A callback at the end of the transaction of a refresh: the reads with their final verdicts, and the changes."""
 
 
 @dataclass(frozen=True, slots=True)
