@@ -44,10 +44,10 @@ def test_activities_are_returned_as_they_were_added(acme: Caller) -> None:
     added = acme("add_activities", **DOC, activities=[requested, activity(2)])
 
     assert added["a1"] == {"success": True, "id": "a1", "message": "Activity added."}
-    newest, shown = acme("get_activity_logs", **ORG)
+    newest, older = acme("get_activity_logs", **ORG)
     assert newest["id"] == "a2"
     metadata = {"color": "red", "apiKey": acme.ids["api_key"], "documentId": "d", "organizationId": "acme"}
-    assert shown == requested | {"metadata": metadata}
+    assert older == requested | {"metadata": metadata}
 
 
 def test_an_activity_with_an_existing_id_is_replaced(acme: Caller) -> None:
@@ -65,10 +65,10 @@ def test_an_activity_without_id_and_time_gets_a_new_id_and_the_present_time(acme
 
     added = acme("add_activities", **DOC, activities=[requested, requested])
 
-    shown = acme("get_activity_logs", **ORG)
-    assert {item["id"] for item in shown} == set(added)
+    activities = acme("get_activity_logs", **ORG)
+    assert {item["id"] for item in activities} == set(added)
     assert len(added) == 2
-    assert {item["timestamp"] for item in shown} == {int(world.clock.now.timestamp() * 1000)}
+    assert {item["timestamp"] for item in activities} == {int(world.clock.now.timestamp() * 1000)}
 
 
 def test_activities_require_their_document(acme: Caller) -> None:

@@ -51,8 +51,8 @@ def actions(tenant: Caller) -> list[str]:
 
 
 def notified(tenant: Caller, user: str) -> list[str]:
-    found = tenant("get_notifications", **ORG, userId=user)
-    return sorted(item["notificationSourceData"]["eventType"] for item in found)
+    notifications = tenant("get_notifications", **ORG, userId=user)
+    return sorted(item["notificationSourceData"]["eventType"] for item in notifications)
 
 
 def test_a_thread_is_returned_as_it_was_added(acme: Caller, world: BackendWorld) -> None:
@@ -73,16 +73,16 @@ def test_a_thread_is_returned_as_it_was_added(acme: Caller, world: BackendWorld)
 
     assert added == {"success": True, "id": "t", "message": "Annotation added.", "commentIds": ["c1", "c2"]}
     times = {"createdAt": now, "lastUpdated": now}
-    (shown,) = read(acme)
-    assert shown == fields | times | {
+    (thread,) = read(acme)
+    assert thread == fields | times | {
         "annotationId": "t",
         "organizationId": "acme",
         "documentId": "d",
         "comments": [item | times for item in comments],
     }
-    assert read(acme, locationId="7") == [shown]
+    assert read(acme, locationId="7") == [thread]
     assert read(acme, locationId="8") == []
-    assert acme("get_comments", **THREAD) == shown["comments"]
+    assert acme("get_comments", **THREAD) == thread["comments"]
 
 
 def test_missing_ids_are_generated(acme: Caller) -> None:
@@ -195,10 +195,10 @@ def test_threads_are_updated_by_merging(acme: Caller, world: BackendWorld) -> No
     )
 
     assert [result["message"] for result in results.values()] == ["Annotation updated."] * 2
-    shown = {item["annotationId"]: item for item in read(acme)}
-    assert shown["t"]["status"] == {"id": "OPEN"}
-    assert (shown["t"]["priority"], shown["t"]["custom"]) == ("P0", 1)
-    assert shown["t"]["lastUpdated"] == shown["t"]["createdAt"] + 1000
+    threads = {item["annotationId"]: item for item in read(acme)}
+    assert threads["t"]["status"] == {"id": "OPEN"}
+    assert (threads["t"]["priority"], threads["t"]["custom"]) == ("P0", 1)
+    assert threads["t"]["lastUpdated"] == threads["t"]["createdAt"] + 1000
     assert len(read(acme, locationId="m")) == 2
     assert read(acme, locationId="l") == []
 
@@ -208,8 +208,8 @@ def test_comments_are_updated_and_deleted(acme: Caller, world: BackendWorld) -> 
     world.clock.move_on(seconds=1)
     updated = acme("update_comments", **THREAD, commentIds=["c1", "c2"], updatedData={"commentText": "new", "x": 1})
     assert updated["c2"] == {"success": True, "id": "c2", "message": "Comment updated."}
-    shown = acme("get_comments", **THREAD)
-    assert [(item["commentText"], item.get("x"), item["from"]) for item in shown] == [
+    comments = acme("get_comments", **THREAD)
+    assert [(item["commentText"], item.get("x"), item["from"]) for item in comments] == [
         ("new", 1, ADA), ("new", 1, ADA), ("hi", None, ADA),
     ]  # fmt: skip
 
@@ -261,10 +261,10 @@ def test_reactions_are_added_and_removed_with_a_comment(acme: Caller) -> None:
     assert notified(acme, "ada") == ["comment.reaction_add"] * 2
 
     begin(acme, "u", commentData=[comment("c1", reactions=[{"reactionId": "r", "icon": "+1", "from": BOB}])])
-    taken = {"reactions": [{"reactionId": "r", "icon": "x", "from": BOB}]}
-    refused = acme.refused("update_comments", **THREAD, commentIds=["c1"], updatedData=taken)
+    existing = {"reactions": [{"reactionId": "r", "icon": "x", "from": BOB}]}
+    refused = acme.refused("update_comments", **THREAD, commentIds=["c1"], updatedData=existing)
     assert refused[:2] == (409, "ALREADY_EXISTS")
-    refused = acme.refused("update_comments", **THREAD, commentIds=["c1", "c2"], updatedData=taken)
+    refused = acme.refused("update_comments", **THREAD, commentIds=["c1", "c2"], updatedData=existing)
     assert refused[:2] == (400, "INVALID_ARGUMENT")
 
 
@@ -335,8 +335,12 @@ def test_many_comments_in_one_request_create_one_notification(acme: Caller) -> N
 
     acme("add_comments", **THREAD, commentData=requested)
 
-    (shown,) = acme("get_notifications", **ORG, userId="ada")
-    assert shown["notificationSourceData"] == {"eventType": "comment.add", "annotationId": "t", "commentId": "n299"}
+    (notification,) = acme("get_notifications", **ORG, userId="ada")
+    assert notification["notificationSourceData"] == {
+        "eventType": "comment.add",
+        "annotationId": "t",
+        "commentId": "n299",
+    }
     assert len(acme("get_notifications", **ORG, userId="u7")) == 1
     assert acme("get_notifications", **ORG, userId="u299") == []
     assert actions(acme).count("comment.add") == 300

@@ -109,14 +109,14 @@ def test_every_statement_uses_an_index(world: BackendWorld) -> None:
     assert len({statement for statement, _ in statements}) > 15
     with world.engine.connect() as connection:
         for statement, parameters in statements:
-            shown = plan(connection, statement, parameters)
+            explained = plan(connection, statement, parameters)
             for table in TABLES:
                 if table == "judgment_state":
                     continue  # One row per API key: there is nothing to look up in so small a table.
-                assert f"SCAN {table} " not in f"{shown} ".replace("\n", " \n"), f"{statement}\n{shown}"
-                assert f"Seq Scan on {table} " not in shown, f"{statement}\n{shown}"
+                assert f"SCAN {table} " not in f"{explained} ".replace("\n", " \n"), f"{statement}\n{explained}"
+                assert f"Seq Scan on {table} " not in explained, f"{statement}\n{explained}"
                 # All rows of one API key are too many as well.
-                assert not re.search(rf"SEARCH {table} .*\(api_key_id=\?\)", shown), f"{statement}\n{shown}"
+                assert not re.search(rf"SEARCH {table} .*\(api_key_id=\?\)", explained), f"{statement}\n{explained}"
 
 
 def run_operations(tenant: Caller) -> None:

@@ -31,8 +31,8 @@ def test_editor_data_is_added_read_and_replaced(
     response = tenant.call("update_crdt_data", **EDITOR, data=second, type=kind)
 
     assert response.json == {"result": {"status": "success", "message": "CRDT data updated."}}
-    (found,) = tenant("get_crdt_data", organizationId="acme", documentId="plan")
-    assert found == record | {"data": second, "lastUpdated": added + 60_000}
+    (editor,) = tenant("get_crdt_data", organizationId="acme", documentId="plan")
+    assert editor == record | {"data": second, "lastUpdated": added + 60_000}
 
 
 def test_add_twice_is_refused_and_changes_nothing(tenant: Caller) -> None:
@@ -136,9 +136,9 @@ def test_editors_are_sorted_by_id(tenant: Caller) -> None:
     for editor in ("b", "a", "ä", "c/😀"):
         tenant("add_crdt_data", **EDITOR | {"editorId": editor}, data=editor, type="text")
 
-    found = tenant("get_crdt_data", organizationId="acme", documentId="plan")
+    editors = tenant("get_crdt_data", organizationId="acme", documentId="plan")
 
-    assert {record["editorId"]: record["data"] for record in found} == {e: e for e in ("b", "a", "ä", "c/😀")}
+    assert {record["editorId"]: record["data"] for record in editors} == {e: e for e in ("b", "a", "ä", "c/😀")}
     assert tenant("get_documents", organizationId="acme")[0]["id"] == "plan"
 
 

@@ -17,13 +17,13 @@ ORG = {"organizationId": "acme"}
 
 
 def organization_rows(world: BackendWorld, organization_id: str) -> dict[str, int]:
-    found = {}
+    numbers = {}
     with world.engine.connect() as connection:
         for table in METADATA.sorted_tables:
             if "organization_id" in table.columns:
                 rows = connection.execute(select(table).where(table.c.organization_id == organization_id)).all()
-                found[table.name] = len(rows)
-    return {name: number for name, number in found.items() if number}
+                numbers[table.name] = len(rows)
+    return {name: number for name, number in numbers.items() if number}
 
 
 @pytest.fixture

@@ -63,10 +63,10 @@ def test_editor_data_writes_activities(make_world: WorldMaker) -> None:
     tenant("add_crdt_data", **editor, data="a")
     tenant("update_crdt_data", **editor, data="b")
 
-    shown = tenant("get_activity_logs", **ORG, featureTypes=["crdt"], order="asc")
+    activities = tenant("get_activity_logs", **ORG, featureTypes=["crdt"], order="asc")
 
-    assert sorted(item["actionType"] for item in shown) == ["crdt.add", "crdt.update"]
-    assert {item["targetEntityId"] for item in shown} == {"e"}
+    assert sorted(item["actionType"] for item in activities) == ["crdt.add", "crdt.update"]
+    assert {item["targetEntityId"] for item in activities} == {"e"}
 
 
 def test_events_of_one_request_keep_their_order(make_world: WorldMaker) -> None:
@@ -76,8 +76,8 @@ def test_events_of_one_request_keep_their_order(make_world: WorldMaker) -> None:
     tenant("add_comment_annotations", **ORG, documentId="d", commentAnnotations=[{"commentData": sent}])
 
     for order, first in (("asc", 1), ("desc", -1)):
-        shown = tenant("get_activity_logs", **ORG, order=order)[::first]
-        assert [item["actionType"] for item in shown] == ["comment_annotation.add"] + ["comment.add"] * 11
-        assert [item["displayMessageTemplateData"]["commentId"] for item in shown] == [
+        activities = tenant("get_activity_logs", **ORG, order=order)[::first]
+        assert [item["actionType"] for item in activities] == ["comment_annotation.add"] + ["comment.add"] * 11
+        assert [item["displayMessageTemplateData"]["commentId"] for item in activities] == [
             item["commentId"] for item in sent
         ]

@@ -4,8 +4,8 @@ GROUP = {"organizationId": "acme", "organizationUserGroupId": "g"}
 
 
 def members(tenant: Caller, group: str = "g") -> list[str]:
-    found = tenant("get_users", organizationId="acme", organizationUserGroupIds=[group])
-    return [user["userId"] for user in found]
+    users = tenant("get_users", organizationId="acme", organizationUserGroupIds=[group])
+    return [user["userId"] for user in users]
 
 
 def test_groups_are_added(tenant: Caller) -> None:

@@ -164,20 +164,20 @@ def test_invalid_lines_are_reported_by_file_and_line(importer: Importer, tmp_pat
     counts = importer(path)
 
     assert counts == {"comment": 2}
-    shown = dict(problem.removeprefix("bad.jsonl:").split(": ", 1) for problem in importer.problems)
-    assert list(shown) == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"]
-    assert shown["4"].startswith("the line has the key 'kind' twice")
-    assert shown["5"] == "must be a JSON object"
-    assert shown["6"].startswith("kind: must be one of annotation, comment,")
-    assert shown["7"] == "commentText: must be a string"
-    assert shown["8"] == "from.userId: field required"
-    assert shown["9"] == "decision: must not be empty"
-    assert shown["10"] == "documentId: Document does not exist."
-    assert shown["11"] == "organizationId: Organization does not exist."
-    assert shown["12"] == "annotationId: is a thread of another document"
-    assert shown["13"].startswith("location.id: must be at most 512 bytes")
-    assert "NUL" in shown["14"]
-    assert shown["15"] == "longer than 4194304 bytes"
+    problems = dict(problem.removeprefix("bad.jsonl:").split(": ", 1) for problem in importer.problems)
+    assert list(problems) == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"]
+    assert problems["4"].startswith("the line has the key 'kind' twice")
+    assert problems["5"] == "must be a JSON object"
+    assert problems["6"].startswith("kind: must be one of annotation, comment,")
+    assert problems["7"] == "commentText: must be a string"
+    assert problems["8"] == "from.userId: field required"
+    assert problems["9"] == "decision: must not be empty"
+    assert problems["10"] == "documentId: Document does not exist."
+    assert problems["11"] == "organizationId: Organization does not exist."
+    assert problems["12"] == "annotationId: is a thread of another document"
+    assert problems["13"].startswith("location.id: must be at most 512 bytes")
+    assert "NUL" in problems["14"]
+    assert problems["15"] == "longer than 4194304 bytes"
 
 
 def test_large_and_compressed_files_are_imported_in_batches(importer: Importer, tmp_path: Path) -> None:

@@ -228,8 +228,8 @@ def test_judgments_have_a_default_limit(world: BackendWorld, operation: str, def
     data: dict[str, Any] = {"organizationId": "acme"} | ({"query": "x"} if operation == "search_judgments" else {})
     body: Any = actor.tenant.call(operation, **data).json
 
-    found = body["result"]["results"] if operation == "search_judgments" else body["result"]["data"]
-    assert len(found) == default
+    results = body["result"]["results"] if operation == "search_judgments" else body["result"]["data"]
+    assert len(results) == default
 
 
 def test_limits_in_the_readme() -> None:

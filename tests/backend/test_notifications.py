@@ -46,9 +46,9 @@ def test_a_notification_is_returned_as_it_was_added(acme: Caller, world: Backend
         "success": True, "id": "n", "message": "Notification added.", "notifiedUsers": 1,
     }  # fmt: skip
 
-    (shown,) = acme("get_notifications", **ORG)
+    (notification,) = acme("get_notifications", **ORG)
 
-    assert shown == fields | {
+    assert notification == fields | {
         "id": "n",
         "documentId": "d",
         "actionUser": ADA,
@@ -93,16 +93,16 @@ def test_update_is_limited_to_its_scope(acme: Caller, scope: dict[str, str], rea
     add(acme, "n", locationId="l")
     add(acme, "other location", locationId="m")
     add(acme, "other document", document="e", locationId="l", notifyUsers=[{"userId": "zoe"}])
-    wanted = ["n", "other location", "other document", "who"]
+    ids = ["n", "other location", "other document", "who"]
 
-    items = [{"id": item, "displayBodyMessage": "new"} for item in wanted]
+    items = [{"id": item, "displayBodyMessage": "new"} for item in ids]
     results = acme("update_notifications", **ORG, **scope, notifications=items)
 
     assert results == {
         item: {"success": True, "message": "Notification updated."}
         if item in reached
         else {"success": False, "message": "Failed to update notification."}
-        for item in wanted
+        for item in ids
     }
     shown = {item["id"] for item in acme("get_notifications", **ORG) if item.get("displayBodyMessage") == "new"}
     assert shown == reached
