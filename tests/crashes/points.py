@@ -1,13 +1,13 @@
-"""Every moment at which a process may die in the middle of a run, tried one after the other.
+"""Kills a run at every point at which its process may die, one after the other.
 
-A point is a moment right before or after a transaction is committed (of Usher's database and of the backend's, which
-lives in the same process here) or right before or after a call is sent. A run is played once to count its points; then
-for each of them a child process is forked that plays the run and is killed by SIGKILL when it gets there. What is left
-lies in the files. The parent goes on from them as a worker does, and the promise must hold.
+A point is right before or after a commit (of Usher's database, or of the backend's, which is in the same process here),
+or right before or after a call is sent. A run is executed once to count its points. Then, for each of them, a child
+process is forked that executes the run and is killed by SIGKILL at that point. The parent continues from the files that
+are left, as a worker does, and the next run must complete the work.
 
 ``python -m tests.crashes.points FOLDER SCENARIO FIRST STEP [SECOND]`` does that for every STEP-th point from FIRST on
-and prints what it found as JSON; with SECOND the run that goes on is killed as well, at a point drawn from that seed.
-It is a program of its own, because to fork a process in which threads run asks for trouble.
+and prints its findings as JSON. With SECOND, the continuation is killed as well, at a random point of that seed. It
+is a program of its own, because a process with threads must not be forked.
 """
 
 import json

@@ -76,7 +76,7 @@ def test_counts_that_could_not_be_written_are_written_later(engine: Engine) -> N
     assert [found[0] for found in read(engine, time)] == [6, 0]
 
 
-def test_a_node_is_alive_for_a_minute_after_a_heartbeat(engine: Engine) -> None:
+def test_node_is_alive_for_a_minute_after_a_heartbeat(engine: Engine) -> None:
     time = SimulatedTime()
     NodeActivity(node="n:1", role="service", clock=time).write(engine)
     time.move_on(seconds=60)
@@ -92,7 +92,7 @@ def alive(engine: Engine, time: SimulatedTime) -> list[tuple[str, str]]:
         return [(one.node, one.role) for one in nodes(connection, now=epoch_ms(time()))]
 
 
-def test_a_running_process_is_always_alive_and_a_dead_one_missed_within_a_minute(engine: Engine) -> None:
+def test_running_process_is_always_alive_and_a_dead_one_missed_within_a_minute(engine: Engine) -> None:
     time = SimulatedTime()
     time.move_on(seconds=7)
     process = NodeActivity(node="n:1", role="service", clock=time)

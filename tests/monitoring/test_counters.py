@@ -1,4 +1,4 @@
-"""Where processes put their counters together."""
+"""The folder in which processes share their counters."""
 
 import os
 import subprocess

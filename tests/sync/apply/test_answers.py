@@ -42,7 +42,7 @@ def call(body: bytes, code: int | None = 200, tries: int = 1, problem: str = "",
         ([call(b"<h1>\0bad\xff</h1>", 502, 2, "HTTP 502")], Exchange(502, 2, "<h1>\ufffdbad\ufffd</h1>")),
     ],
 )
-def test_the_last_refusal_is_stored(calls: list[CallRecord], exchange: Exchange) -> None:
+def test_last_refusal_is_stored(calls: list[CallRecord], exchange: Exchange) -> None:
     assert exchange_of(calls) == exchange
 
 

@@ -31,7 +31,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("operation", "success", "message", "code", "fate"), CASES)
-def test_item_is_judged_by_what_the_call_asks_for(
+def test_outcome_of_an_answered_item(
     operation: str, success: bool, message: str | None, code: str | None, fate: OutcomeKind
 ) -> None:
     answered = {"x": ItemResult(success=success, message=message, code=code)}

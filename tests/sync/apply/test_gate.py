@@ -24,7 +24,7 @@ class LockReleasedBefore:
         then()
 
 
-def test_the_third_unanswered_call_in_a_row_ends_the_run() -> None:
+def test_third_unanswered_call_in_a_row_ends_the_run() -> None:
     gate = Gate(holds_lock=lambda: True, stop=Event())
     for unanswered in (True, True, False, True, True):
         if unanswered:

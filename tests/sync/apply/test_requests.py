@@ -125,7 +125,7 @@ def test_items_become_requests_of_the_contract(planned: PlanItem, data: dict[str
 
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
 @pytest.mark.parametrize("form", [RequestForm(), RequestForm(without_roles=True)])
-def test_a_field_of_a_users_passes_for_no_word_on_access(operation: str, form: RequestForm) -> None:
+def test_fields_of_a_user_do_not_set_access(operation: str, form: RequestForm) -> None:
     payload = json.dumps(json.loads(ADA) | {"accessRole": "admin", "expiresAt": "2030-01-01"})
     request = request_of(operation, [item("organizationUser", operation, "ada", payload=payload)], form)
     assert request.to_wire()["users"] == [json.loads(ADA)]

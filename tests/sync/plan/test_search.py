@@ -269,7 +269,7 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
 _PAGE = 100
 
 
-def test_the_first_ids_of_an_access_change_are_read_alone(world: PlanningWorld) -> None:
+def test_first_ids_of_an_access_change_are_read_alone(world: PlanningWorld) -> None:
     users = [f'u{number}"\\é' for number in range(120)]
     row = {"plan_id": "p", "kind": "document", "resources": 1, "resource_ids": '["d"]', "names": "{}", "pairs": 120}
     changed = (("", "viewer", "gain"), ("viewer", "", "lose"), ("viewer", "editor", "change"))

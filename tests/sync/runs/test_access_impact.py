@@ -106,7 +106,7 @@ def test_dry_run_without_impact(company: SyncedWorld) -> None:
     assert not any("impact" in line for line in report_lines(run.report))
 
 
-def test_a_sync_has_none(company: SyncedWorld) -> None:
+def test_sync_has_no_access_impact(company: SyncedWorld) -> None:
     change(company)
     run = company.sync()
     assert "impact" not in run.report

@@ -166,7 +166,7 @@ def test_partial_changes_remove_nothing_and_are_read_again(engine: Engine, sourc
     assert model(engine) == records_of(source)
 
 
-def test_a_cursor_that_is_not_accepted_leads_to_everything(engine: Engine, source: ChangingSource) -> None:
+def test_refused_cursor_leads_to_a_complete_read(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.remove("ada")
     source.forgets_before = 5
@@ -257,7 +257,7 @@ def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSour
     assert (state(engine).is_configured, state(engine).last_read_at) == (True, NOW.timestamp() * 1000)
 
 
-def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: ChangingSource) -> None:
+def test_read_of_a_part_changes_nothing_else(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.put("ada", User(user_id="ada", name="Ada", email=""))
     source.put("bob", *person("bob", "Robert"))
@@ -277,7 +277,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     assert model(engine) == records_of(source)
 
 
-def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
+def test_part_of_an_organization_has_the_objects_that_name_it(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.asked.clear()
     read_directory(engine, [source], ReadOptions(selection=Selection.of(["acme"])), clock=lambda: NOW)

@@ -1,3 +1,5 @@
+"""Complete reads of sources into the access model, checks, and exports."""
+
 import shlex
 import threading
 import tracemalloc
@@ -132,7 +134,7 @@ def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: R
     ]
 
 
-def test_the_age_of_the_model_is_that_of_the_current_revision_after_the_clock_was_set_back(engine: Engine) -> None:
+def test_age_of_the_model_is_that_of_the_current_revision_after_the_clock_was_set_back(engine: Engine) -> None:
     times = [NOW, NOW - timedelta(days=1)]
     read_directory(engine, [GivenSource("a", user("ada"))], clock=lambda: times[0])
     read_directory(engine, [GivenSource("a", user("ada", "Ada L."))], clock=lambda: times[1])
@@ -141,7 +143,7 @@ def test_the_age_of_the_model_is_that_of_the_current_revision_after_the_clock_wa
         assert latest_revision(connection)[1] == NOW_MS - 24 * 60 * 60 * 1000
 
 
-def test_a_source_that_is_forgotten_during_a_dry_run_is_not_in_its_result(engine: Engine, run: Refresh) -> None:
+def test_source_forgotten_during_a_dry_run_is_not_in_its_result(engine: Engine, run: Refresh) -> None:
     run(GivenSource("a", user("ada")), GivenSource("b", user("bob")))
 
     class Forgetting(GivenSource):
@@ -261,13 +263,13 @@ def test_nothing_can_be_forgotten_where_nothing_was_read(engine: Engine) -> None
         forget(engine, "a", [], clock=lambda: NOW)
 
 
-def test_a_source_of_which_nothing_is_kept_goes_by_itself(engine: Engine, run: Refresh) -> None:
+def test_unconfigured_source_without_records_is_forgotten(engine: Engine, run: Refresh) -> None:
     run(GivenSource("a", user("ada")), GivenSource("never read", FAILED))
     assert run(GivenSource("a", user("ada"))).retained_sources == ()
     assert list(states(engine)) == ["a"]
 
 
-def test_the_command_that_accepts_an_empty_source_can_be_copied(run: Refresh) -> None:
+def test_command_that_accepts_an_empty_source_can_be_copied(run: Refresh) -> None:
     run(GivenSource("/srv/HR export.jsonl", user("ada")))
     reason = run(GivenSource("/srv/HR export.jsonl")).sources[0].reason
     command = shlex.split(reason.partition("confirm it once: ")[2])
@@ -275,7 +277,7 @@ def test_the_command_that_accepts_an_empty_source_can_be_copied(run: Refresh) ->
 
 
 @pytest.mark.parametrize("steps", [(), (FAILED,)], ids=["empty", "unreadable"])
-def test_a_source_under_another_name_takes_nobodys_access(engine: Engine, run: Refresh, steps: tuple[End, ...]) -> None:
+def test_renamed_source_removes_no_access(engine: Engine, run: Refresh, steps: tuple[End, ...]) -> None:
     run(GivenSource("old.jsonl", user("ada")))
     report = run(GivenSource("new.jsonl", *steps))
     assert (report.changed, report.retained_sources) == (False, ("old.jsonl",))
@@ -283,7 +285,7 @@ def test_a_source_under_another_name_takes_nobodys_access(engine: Engine, run: R
     assert set(model(engine)) == {("user", "ada")}
 
 
-def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, run: Refresh) -> None:
+def test_empty_first_read_takes_effect_once_it_is_accepted(engine: Engine, run: Refresh) -> None:
     run(GivenSource("old.jsonl", user("ada")))
     reason = run(GivenSource("new.jsonl")).sources[0].reason
     assert reason.startswith("is read for the first time and is empty, while 1 record of other sources is in force")

@@ -119,7 +119,7 @@ def test_plan_of_a_candidate_is_refused_if_the_directory_differs(company: Synced
     assert company.wire.writes == []
 
 
-def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
+def test_first_dry_run_adopts_nothing_and_shows_what_the_sync_will(
     world: SyncedWorld, fill: Callable[[Any], None]
 ) -> None:
     fill(world.directory)
@@ -145,7 +145,7 @@ def test_dry_run_begins_no_grace_period(company: SyncedWorld) -> None:
     assert not any(row.gone_at for row in company.ledger().values())
 
 
-def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_blocks_no_other_writer(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the candidate is read and planned from, another connection writes; SQLite has one writer at a time."""
     change(company)
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
@@ -180,7 +180,7 @@ def change_aliases(world: SyncedWorld) -> None:
 @pytest.mark.parametrize("stirred", [True, False], ids=["stirred", "calm"])
 @pytest.mark.parametrize("merge", ["by key", "of everything"])
 @pytest.mark.parametrize("how", [lambda _: None, change, change_aliases], ids=["nothing", "change", "aliases"])
-def test_a_candidate_never_needs_the_write_lock(
+def test_candidate_never_takes_the_write_lock(
     company: SyncedWorld, how: Callable[[SyncedWorld], None], merge: str, stirred: bool
 ) -> None:
     """Another connection commits before each statement of the candidate. SQLite refuses a transaction that has read
@@ -208,7 +208,7 @@ def test_a_candidate_never_needs_the_write_lock(
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_a_preview_ends_well_while_others_write_all_the_time(
+def test_dry_run_succeeds_while_others_write_constantly(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch, verify: bool
 ) -> None:
     """Another process writes before every statement of the run that has not taken the write lock itself."""
@@ -271,7 +271,7 @@ def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None
     assert company.ledger()
 
 
-def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: SyncedWorld) -> None:
+def test_lost_candidate_is_not_mistaken_for_the_database(company: SyncedWorld) -> None:
     with open_candidate(company.engine) as candidate:
         with candidate.connect() as connection:
             connection.invalidate()
@@ -323,7 +323,7 @@ def test_pushes_during_a_plan_do_not_change_it(company: SyncedWorld, monkeypatch
     assert len(pushes) == 3
 
 
-def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
+def test_dry_run_plans_from_a_newer_read_of_another_process(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that began later ends earlier, and its records are in force."""

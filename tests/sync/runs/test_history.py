@@ -76,7 +76,7 @@ def test_runs_are_found_by_time_and_idle_ones_are_left_out(engine: Engine) -> No
         assert [run.run_id for run in recent_runs(connection, 10, idle=False)] == ["4", "3", "1"]
 
 
-def test_a_recap_adds_up_runs_and_leaves_previews_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recap_sums_runs_without_previews(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     _add(engine, "before", hours=25, counts=json.dumps(DONE))
     for number in range(3):
         _add(engine, f"same-{number}", hours=number, counts=json.dumps(DONE))

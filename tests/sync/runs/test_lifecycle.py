@@ -261,7 +261,7 @@ def test_discard_drops_the_held_items(runs: Runs) -> None:
         runs.approve(run_id)
 
 
-def test_a_held_run_keeps_its_history(runs: Runs, clock: SimulatedTime) -> None:
+def test_held_run_keeps_its_history(runs: Runs, clock: SimulatedTime) -> None:
     run_id = held(runs)
     clock.now += timedelta(hours=3)
     runs.approve(run_id, by="ada (command line)", reason="they left")

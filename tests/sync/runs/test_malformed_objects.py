@@ -104,7 +104,7 @@ SPOILT = [{"name": None}, {"name": "a\0b"}, {"mail": "a\0b"}, {"name": 7}]
 
 @both_ways
 @pytest.mark.parametrize("spoilt", SPOILT, ids=["missing", "nul", "alias", "number"])
-def test_a_malformed_object_keeps_what_it_provided_and_holds_up_nothing_else(
+def test_malformed_object_keeps_its_records_and_delays_no_others(
     company: Company, full: bool, spoilt: dict[str, object]
 ) -> None:
     company.put("ada", **spoilt)
@@ -126,7 +126,9 @@ def test_a_malformed_object_keeps_what_it_provided_and_holds_up_nothing_else(
 
 @both_ways
 @pytest.mark.parametrize("spoilt", SPOILT, ids=["missing", "nul", "alias", "number"])
-def test_a_malformed_object_that_is_disabled_stays_out(company: Company, full: bool, spoilt: dict[str, object]) -> None:
+def test_malformed_object_that_is_disabled_has_no_records(
+    company: Company, full: bool, spoilt: dict[str, object]
+) -> None:
     company.put("ada", off=True, **spoilt)
     company.read(full=full)
     assert company.users() == {"ada": True, "bob": False, "cy": False}
@@ -136,7 +138,7 @@ def test_a_malformed_object_that_is_disabled_stays_out(company: Company, full: b
 
 
 @both_ways
-def test_a_malformed_object_that_goes_is_gone(company: Company, full: bool) -> None:
+def test_removed_malformed_object_loses_its_records(company: Company, full: bool) -> None:
     company.put("ada", name=None)
     company.read(full=full)
     company.objects.remove("users", "ada")
@@ -150,7 +152,7 @@ def test_new_malformed_user_is_not_added(company: Company) -> None:
     assert set(company.users()) == {"ada", "bob", "cy"}
 
 
-def test_a_fill_that_is_malformed_disables_all_the_same(engine: Engine, tmp_path: Path) -> None:
+def test_malformed_fill_still_disables(engine: Engine, tmp_path: Path) -> None:
     rules = """
     - {from: users, aliases: [it.mail], user: {userId: it.id, name: it.name, email: it.id}}
     - {from: rows, fill: it.mail, user: {disabled: 'it.status == "left"', initial: it.initial}}

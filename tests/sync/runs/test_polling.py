@@ -80,7 +80,7 @@ def state(engine: Engine, name: str = "people") -> SourceState:
         return next(one for one in source_states(connection) if one.name == name)
 
 
-def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follows(
+def test_due_poll_reads_changes_and_queues_a_narrowed_run(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     runs = Runs(engine, time, Random(1))
@@ -123,7 +123,7 @@ def test_of_several_workers_one_polls(
     assert len(people.asked) == asked + 1
 
 
-def test_a_poll_that_fails_changes_nothing_and_comes_again(
+def test_failed_poll_changes_nothing_and_is_repeated(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     [poll, _] = polls(engine, time, people, others)
@@ -140,7 +140,7 @@ def test_a_poll_that_fails_changes_nothing_and_comes_again(
     assert set(users(engine)) == {"ada", "eve"}
 
 
-def test_a_source_that_was_away_at_the_first_sync_is_polled(
+def test_source_that_failed_in_the_first_sync_is_polled(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     people.faults.append(Fault.CUT)
@@ -216,7 +216,7 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
     assert workers[0].tick() is not None
 
 
-def test_a_poll_that_another_read_overtakes_is_no_failure(
+def test_poll_that_another_read_overtakes_is_no_failure(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     [poll, _] = polls(engine, time, people, others)
@@ -234,7 +234,7 @@ def test_a_poll_that_another_read_overtakes_is_no_failure(
     assert (state(engine).last_verdict, state(engine).last_reason) == ("complete", "")
 
 
-def test_a_whole_read_that_changes_overtook_counts_when_it_caught_up(
+def test_complete_read_that_changes_overtook_takes_effect_once_it_caught_up(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     read_directory(engine, [people, others], clock=time)

@@ -1,7 +1,7 @@
-"""Two processes that want something of one run at the same moment: for every pair of moves, one comes after the other.
+"""Two processes move one run at the same time: for every pair of moves, the result is that of one after the other.
 
-What two moves may end in is what they end in one after the other, in either order: that is tried first, and then they
-are let go together, each with its own connection, again and again.
+Each pair is first tried in both orders, which gives the allowed results. Then both moves run concurrently, each with
+its own connection, many times.
 """
 
 import random

@@ -182,7 +182,7 @@ def test_partial_read_removes_nothing_and_is_not_refused(run: Run) -> None:
     assert (report.sources[0].verdict, report.sources[0].reason) == (Verdict.PARTIAL, "cut off")
 
 
-def test_the_others_go_on_while_one_is_refused(engine: Engine, run: Run) -> None:
+def test_refused_source_does_not_delay_others(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)), Given("b", users(5, of="b")))
     report = run(Given("a", users(1)), Given("b", users(6, of="b")))
     assert [source.verdict for source in report.sources] == [Verdict.PARTIAL, Verdict.COMPLETE]
@@ -205,7 +205,7 @@ def test_many_sources_that_lose_a_little_are_refused_together(engine: Engine, ru
     assert counts(engine) == {"user": 25}
 
 
-def test_a_source_with_a_guard_of_its_own_goes_by_that_alone(engine: Engine, run: Run) -> None:
+def test_own_guard_of_a_source_replaces_the_common_one(engine: Engine, run: Run) -> None:
     run(Given("lax", users(100)), Given("strict", users(100, of="s")))
     report = run(
         Given("lax", users(50)).guarded_by(20, 60),
@@ -217,7 +217,7 @@ def test_a_source_with_a_guard_of_its_own_goes_by_that_alone(engine: Engine, run
     assert counts(engine) == {"user": 150}
 
 
-def test_a_hundred_percent_is_no_guard(engine: Engine, run: Run) -> None:
+def test_guard_of_a_hundred_percent_refuses_nothing(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)), guard=GuardSettings(count=0, percent=100))
     run(Given("a", users(1)), guard=GuardSettings(count=0, percent=100))
     assert counts(engine) == {"user": 1}
