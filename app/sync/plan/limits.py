@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import run
+from app.foundation.text import are
 from app.sync.ledger.items import noun_of
 from app.sync.plan.deletes import follow_coverers
 from app.sync.plan.rules import ASPECT_BITS
@@ -149,8 +150,8 @@ def _reason(row: Row[*tuple[Any, ...]], limits: LimitSettings) -> str:
     """The sentence for an operator who approves deletes. It separates items of the kind from covered ones."""
     own = f"{row.own} {noun_of(row.kind, row.own)}"
     if row.exceeded == "covers_held":
-        are = "is" if row.held_items == 1 else "are"
-        return f"{own} would take along {row.held_items} {noun_of(row.held_kind, row.held_items)} that {are} held"
+        held = f"{row.held_items} {noun_of(row.held_kind, row.held_items)}"
+        return f"{own} would take along {held} that {are(row.held_items)} held"
     if row.exceeded == "delete_percent":
         of = f"{row.ledger} {noun_of(row.kind, row.ledger)}"
         return f"{row.own} of {of} would be deleted, over sync.limits.delete_percent ({limits.delete_percent:g} %)"

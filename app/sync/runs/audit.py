@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from app.foundation.audit import DONE, Actor, Audit
+from app.foundation.text import counted
 
 # Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
 
     def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
-        subject = f"{run.run_id}: {held:,} held {'delete' if held == 1 else 'deletes'}" if held else run.run_id
+        subject = f"{run.run_id}: {counted(held, 'held delete')}" if held else run.run_id
         audit.record(connection, actor, action, subject=subject, reason=reason)
 
     return note
