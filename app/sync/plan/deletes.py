@@ -241,7 +241,7 @@ def _ledger(selection: Selection) -> str:
     """The tables of the search. It begins with the selected users or items, to read only these."""
     if selection.in_scope:
         return "touched_item k CROSS JOIN ledger_item l"
-    return "(@list(user_ids)) AS wanted CROSS JOIN ledger_item l" if selection.user_ids else "ledger_item l"
+    return "(@list(user_ids)) AS selected CROSS JOIN ledger_item l" if selection.user_ids else "ledger_item l"
 
 
 def _within(selection: Selection) -> str:
@@ -250,9 +250,9 @@ def _within(selection: Selection) -> str:
     if not selection.user_ids:
         return selection.condition("l.organization_id")
     if not selection.organization_ids:
-        return "l.item_id = wanted.value"
+        return "l.item_id = selected.value"
     # The empty text keeps SQLite from using the index of organizations instead of users.
-    return "l.item_id = wanted.value AND l.organization_id || '' IN (@list(organization_ids))"
+    return "l.item_id = selected.value AND l.organization_id || '' IN (@list(organization_ids))"
 
 
 _KEY = "kind, organization_id, container_id, item_id"

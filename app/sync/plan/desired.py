@@ -149,8 +149,8 @@ WITH RECURSIVE place (organization_id, folder_id, document_id) AS MATERIALIZED (
   UNION
   SELECT l.organization_id, CASE l.kind WHEN 'folderUser' THEN l.container_id ELSE '' END,
     CASE l.kind WHEN 'folderUser' THEN '' ELSE l.container_id END
-  FROM (@list(user_ids)) AS wanted CROSS JOIN ledger_item l @by(ix_ledger_item_ledger_id_kind_item_id)
-  WHERE l.ledger_id = :ledger_id AND l.kind IN ('folderUser', 'documentUser') AND l.item_id = wanted.value
+  FROM (@list(user_ids)) AS selected CROSS JOIN ledger_item l @by(ix_ledger_item_ledger_id_kind_item_id)
+  WHERE l.ledger_id = :ledger_id AND l.kind IN ('folderUser', 'documentUser') AND l.item_id = selected.value
 ),
 lies (kind, organization_id, item_id, folder_id) AS MATERIALIZED (
   SELECT 'folder', p.organization_id, p.folder_id, p.folder_id FROM place p WHERE p.folder_id <> ''

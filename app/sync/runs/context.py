@@ -37,17 +37,17 @@ _PROBLEMS_SHOWN = 20
 _MAX_REPORTED = 20
 
 _UNKNOWN_ORGANIZATIONS = """
-SELECT wanted.value FROM (@list(organization_ids)) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = wanted.value)
+SELECT selected.value FROM (@list(organization_ids)) AS selected
+WHERE NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = selected.value)
   AND NOT EXISTS (
-    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.organization_id = wanted.value)
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.organization_id = selected.value)
 """
 
 _UNKNOWN_USERS = """
-SELECT wanted.value FROM (@list(user_ids)) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
+SELECT selected.value FROM (@list(user_ids)) AS selected
+WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = selected.value)
   AND NOT EXISTS (
-    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = selected.value)
 """
 
 
