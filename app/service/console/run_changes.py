@@ -16,8 +16,8 @@ RESOURCE_KINDS = ("organization", "folder", "document")
 _HELD_WITHIN = re.compile(r"would take along (.+) that (is|are) held")
 """The part of a stored reason with the number of held items within deleted ones."""
 _LIMITS = {
-    "delete_count": "more than {allowed:,} deletes",
-    "delete_percent": "more than {allowed:g} %",
+    "delete_count": "limit {allowed:,} deletes",
+    "delete_percent": "limit {allowed:g} %",
     "organization": "deleting an organization always asks",
     "covers_held": "contains held items",
 }

@@ -1,16 +1,19 @@
 """Tests of the actions of the console: the required role, the change, and the audit row."""
 
+import json
 import re
 from html import unescape
 
 import pytest
+from sqlalchemy import update
 
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
-from app.foundation.database.engine import reading
+from app.foundation.database.engine import reading, writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.runs.run import RunStatus
+from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import TOKENS, Office
 
@@ -120,8 +123,33 @@ def test_a_decision_shows_the_cause_the_sources_and_examples_before_its_form(off
     assert "hr lost 2 of 4 documents in the read of" in text
     assert "1 source failed" in text
     assert "document-5 , document-6" in text
-    assert "have already lost access with revision 1" in text
     assert "lose access by this run" not in html
+
+
+@pytest.mark.parametrize("decision", ["approve", "discard"])
+def test_a_decision_names_the_read_since_which_access_is_lost(office: Office, decision: str) -> None:
+    first = states.held(office)
+    office.time.move_on(days=1)
+    newest = states.held(office)
+    table = RunRow.__table__
+    with writing(office.engine) as connection:
+        report = json.dumps({**newest.report, "losses": []})
+        connection.execute(update(table).where(table.c.run_id == newest.run_id).values(report=report, revision=11))
+    html = office.browser(Role.APPROVER).get(address(decision, run=newest.run_id)).partition("<main")[2]
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    read = f"{first.requested_at:%-d %b %H:%M:%S}"
+    assert f"These entries have given no access since the read of {read}" in text
+    assert "revision 11" not in text
+    assert f'href="{address("run", id=first.run_id)}">Show the read</a>' in html
+    assert html.index("What happens") < html.index("1 source failed")
+
+
+def test_the_list_of_held_deletes_has_examples(office: Office) -> None:
+    states.held(office)
+    html = office.browser(Role.APPROVER).get(address("held"))
+    assert "document-5" in html
+    assert ">Show documents</a>" in html
+    assert ">Keep in the backend</a>" in html
 
 
 def test_discarded_deletes_are_not_executed(office: Office) -> None:

@@ -342,9 +342,9 @@ def test_phases_are_sent_one_after_the_other(office: Office) -> None:
 
 def test_limits_are_shown_in_short_form() -> None:
     limits = {
-        ("delete_count", 1_000_000): "more than 1,000,000 deletes",
-        ("delete_percent", 20.0): "more than 20 %",
-        ("delete_percent", 12.5): "more than 12.5 %",
+        ("delete_count", 1_000_000): "limit 1,000,000 deletes",
+        ("delete_percent", 20.0): "limit 20 %",
+        ("delete_percent", 12.5): "limit 12.5 %",
         ("covers_held", None): "contains held items",
         ("organization", None): "deleting an organization always asks",
         ("", None): "over the limits",

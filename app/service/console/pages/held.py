@@ -1,6 +1,6 @@
 """Held deletes: the list of runs that hold some, and the pages on which an operator approves or discards them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
-from app.service.console.names import mentions_of, organizations_of, read_names
+from app.service.console.names import Mention, mentions_of, organizations_of, read_names
 from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows
 from app.service.console.run_reads import losses_behind
 from app.service.console.runs import find_run, has_expired, held_now, read_run, reason_error, show_conflict
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
-from app.sync.plan.listing import list_changes
+from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.summary import largest_impact
 from app.sync.runs.run import Run, RunConflictError, RunStatus
@@ -43,7 +43,7 @@ def held(console: Console) -> Response:
     query()
     with console.reading() as connection:
         rows = [_held_row(connection, run) for run in held_runs(connection, epoch_ms(console.parts.clock()))]
-        names = read_names(connection, organizations_of(*(row.holds for row in rows)))
+        names = read_names(connection, chain.from_iterable(_mentions(row.holds, row.examples) for row in rows))
     return console.show("held.html", held=rows, names=names)
 
 
@@ -55,11 +55,32 @@ class HeldRow(NamedTuple):
     holds: list[HoldRow]
     losses: list[tuple[Run, list[str]]]
     """The reads of sources that lost the records of the held deletes."""
+    examples: Mapping[HoldRow, Sequence[PlannedChange]]
 
 
-def _held_row(connection: Connection, held: HeldRun) -> HeldRow:
-    run = read_run(connection, held.run_id)
-    return HeldRow(held, run, hold_rows(held.holds), losses_behind(connection, run))
+def _held_row(connection: Connection, held_run: HeldRun) -> HeldRow:
+    run, holds = read_run(connection, held_run.run_id), hold_rows(held_run.holds)
+    return HeldRow(held_run, run, holds, losses_behind(connection, run), _examples(connection, run, holds))
+
+
+def _examples(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[HoldRow, list[PlannedChange]]:
+    """The first deletes of the first rows."""
+    if run.plan_id is None:
+        return {}
+    return {
+        hold: list_changes(
+            connection,
+            run.plan_id,
+            criteria=ItemFilter(status="held", kind=hold.kind, organization_id=hold.organization_id or None),
+            limit=_EXAMPLES,
+        )
+        for hold in holds[:_HOLDS_WITH_EXAMPLES]
+    }
+
+
+def _mentions(holds: Sequence[HoldRow], examples: Mapping[HoldRow, Sequence[PlannedChange]]) -> Iterator[Mention]:
+    yield from organizations_of(holds)
+    yield from chain.from_iterable(map(mentions_of, examples.values()))
 
 
 @VIEWS.get("approve", Role.APPROVER)
@@ -158,14 +179,10 @@ def _page(
 
 def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[str, Any]:
     """What an operator sees about held deletes before the decision."""
-    examples, losing = {}, []
-    if run.plan_id is not None:
-        for hold in holds[:_HOLDS_WITH_EXAMPLES]:
-            of_hold = ItemFilter(status="held", kind=hold.kind, organization_id=hold.organization_id or None)
-            examples[hold] = list_changes(connection, run.plan_id, criteria=of_hold, limit=_EXAMPLES)
-        losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
-    mentions = chain.from_iterable(map(mentions_of, examples.values()))
-    names = read_names(connection, [*mentions, *organizations_of(holds, losing)])
+    examples = _examples(connection, run, holds)
+    impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
+    losing = [row for row in impact if row.lose]
+    names = read_names(connection, [*_mentions(holds, examples), *organizations_of(losing)])
     return {"examples": examples, "losing": losing, "lost": losses_behind(connection, run), "names": names}
 
 
