@@ -28,6 +28,7 @@ from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
 from app.service.console.preferences import Preferences
 from app.service.console.rendering import Assets, make_environment
+from app.service.console.run_progress import error_parts
 from app.service.console.run_reads import incomplete_words, unread_sources
 from app.service.console.sessions import Operator
 from app.service.console.settings import ConsoleSettings, Role
@@ -131,6 +132,7 @@ class Console:
                 "item_container": CONTAINER_OF_ITEM,
                 "kind_of": kind_of,
                 "unread_sources": unread_sources,
+                "error_parts": error_parts,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",

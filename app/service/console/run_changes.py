@@ -34,6 +34,11 @@ class KindRow:
     outcomes: list[tuple[str, int]]
     """Status of an item → number."""
 
+    @property
+    def pending(self) -> int:
+        """The number of items without an outcome."""
+        return sum(number for _, number in self.planned) - sum(number for _, number in self.outcomes)
+
 
 def kind_rows(run: Run) -> list[KindRow]:
     """The changes of a run by kind, without kinds that it does not change."""

@@ -1,9 +1,11 @@
-"""The progress of a run: its stages, and while it applies a plan, the phases of the plan."""
+"""The progress of a run: its stages, the phases of the plan that it applies, and the error that ended it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
+from typing import NamedTuple
 
 from app.foundation.text import counted
 from app.service.console.run_reads import unread_sources
@@ -15,8 +17,8 @@ _STAGES = {
     RunStatus.QUEUED: "Queued",
     RunStatus.READING: "Read directory",
     RunStatus.VERIFYING: "Read backend",
-    RunStatus.PLANNING: "Planned",
-    RunStatus.APPLYING: "Applied",
+    RunStatus.PLANNING: "Plan",
+    RunStatus.APPLYING: "Apply",
 }
 _IN_PROGRESS = {
     RunStatus.READING: "Reading directory",
@@ -41,8 +43,9 @@ class StageRow:
 
 
 def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
-    """The stages from the queue, or from the approval, to the end. ``numbers``: item status → number."""
+    """The stages from the queue, or from the approval. ``numbers``: item status → number of items of its plan."""
     times = _stage_times(run)
+    last = next((status for status in reversed(times) if status in _STAGES), None)
     ended = run.status not in RUNNING and run.status is not RunStatus.QUEUED
     stages = []
     for status, name in _STAGES.items():
@@ -56,13 +59,8 @@ def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
         shown = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else name
         shown = _IN_PROGRESS.get(status, shown) if is_now else shown
         took = None if until is None or is_now else (until - began).total_seconds()
-        state = run.status.value if is_now else _outcome(status, run, numbers, is_last=until == run.finished_at)
+        state = run.status.value if is_now else _outcome(status, run, numbers, is_last=status is last)
         stages.append(StageRow(shown, state, began, took, _note(status, run, numbers), is_now))
-    if ended:
-        end = run.status.value
-        stages.append(
-            StageRow(end.capitalize(), end, run.finished_at, None, _note(run.status, run, numbers), is_now=True)
-        )
     return stages
 
 
@@ -101,17 +99,38 @@ def _stages_without_times(run: Run) -> tuple[Stage, ...]:
 
 def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
     if status is RunStatus.READING:
-        revision = f"revision {run.revision:,}" if run.revision else ""
-        return ", ".join(filter(None, (revision, unread_sources(run).short)))
+        return unread_sources(run).short
     if status is RunStatus.PLANNING and run.plan_id is not None:
         return counted(numbers.get("planned", 0), "item")
     if status is RunStatus.APPLYING:
         sent = [f"{numbers[name]:,} {name}" for name in ("done", "failed") if numbers.get(name)]
         return ", ".join(sent) or "nothing sent"
-    if status is RunStatus.HELD:
-        held = numbers.get("held", 0)
-        return f"{held:,} {'delete waits' if held == 1 else 'deletes wait'}"
     return ""
+
+
+_REFUSED_CALL = re.compile(r"(?P<problem>.+): (?P<call>[a-z_]+: [A-Z_]+): (?P<answer>.+)", re.DOTALL)
+_UNKNOWN_CAUSES = ("an error of the program", "ended unexpectedly")
+
+
+class ErrorParts(NamedTuple):
+    """The error of a run in parts, each without a full stop."""
+
+    problem: str
+    answer: str
+    """What the backend answered. Empty: the problem contains everything."""
+    call: str
+    """The operation and the code of the answer."""
+    is_explained: bool
+    """Whether it names the cause. Otherwise the doctor may find it."""
+
+
+def error_parts(error: str) -> ErrorParts:
+    """The parts of ``Run.error``."""
+    is_explained = not any(cause in error for cause in _UNKNOWN_CAUSES)
+    refused = _REFUSED_CALL.fullmatch(error)
+    if refused is None:
+        return ErrorParts(error, "", "", is_explained)
+    return ErrorParts(refused["problem"], refused["answer"].rstrip("."), refused["call"], is_explained)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def final_status(
             cancel_unsent(connection, context.plan_id, ending.message)
         counts = add_counts(context.before, read_run_counts(connection, context.plan_id))
         left_behind, unsettled = _unsettled_items(connection, context.plan_id)
+        unsettled = unsettled or total(context.before, "failed", "parked") > 0
         if left_behind:
             context.report["leftBehind"] = left_behind
         values["counts"] = counts

@@ -5,7 +5,7 @@ import re
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
 from app.foundation.database.engine import writing
 from app.service.console.run_changes import hold_rows
@@ -73,7 +73,7 @@ def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int
 def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
     run = planned_run(office, item_id="handbook")
     html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
-    parts = ["head", "notices", "progress", "access", "facts", "stages", "kinds"]
+    parts = ["head", "facts", "stages", "notices", "progress", "access", "kinds"]
     parts += ["tabs", "filter", "items", "reported"]
     assert re.findall(r'data-part="(\w+)"', html) == [*parts, "ended"]
     assert "data-ended" in html
@@ -258,18 +258,16 @@ def test_stages_have_a_start_and_a_duration(office: Office) -> None:
     assert [(stage.name, stage.state) for stage in stages] == [
         ("Queued", "done"),
         ("Read directory", "done"),
-        ("Planned", "done"),
-        ("Held", "held"),
+        ("Plan", "done"),
     ]
     assert stages[0].took == 1.0
-    assert stages[-1].note == "34 deletes wait"
     office.runs.approve(held.run_id)
     again = office.runs.get(held.run_id)
     assert [(stage.name, stage.state) for stage in stage_rows(again, {})] == [
         ("Approved", "queued"),
         ("Read directory", "coming"),
-        ("Planned", "coming"),
-        ("Applied", "coming"),
+        ("Plan", "coming"),
+        ("Apply", "coming"),
     ]
     assert again.stages[-1].at - again.stages[-2].at == timedelta(seconds=60)
 
@@ -287,8 +285,8 @@ def test_stages_of_a_run_that_verifies_have_their_own_times(office: Office) -> N
         ("Queued", "done"),
         ("Read directory", "done"),
         ("Reading backend", "verifying"),
-        ("Planned", "coming"),
-        ("Applied", "coming"),
+        ("Plan", "coming"),
+        ("Apply", "coming"),
     ]
     take(100, RunStatus.VERIFYING, RunStatus.PLANNING)
     take(5, RunStatus.PLANNING, RunStatus.APPLYING)
@@ -297,9 +295,8 @@ def test_stages_of_a_run_that_verifies_have_their_own_times(office: Office) -> N
         ("Queued", 1.0),
         ("Read directory", 2.0),
         ("Read backend", 100.0),
-        ("Planned", 5.0),
-        ("Applied", 7.0),
-        ("Done", None),
+        ("Plan", 5.0),
+        ("Apply", 7.0),
     ]
 
 
@@ -308,7 +305,7 @@ def test_dry_run_has_stages_to_come_except_the_last(office: Office) -> None:
     assert [(stage.name, stage.state) for stage in stage_rows(run, {})] == [
         ("Queued", "queued"),
         ("Read directory", "coming"),
-        ("Planned", "coming"),
+        ("Plan", "coming"),
     ]
 
 
@@ -376,5 +373,84 @@ def test_the_stage_that_applies_shows_whether_it_succeeded(
     office: Office, status: RunStatus, numbers: dict[str, int], state: str
 ) -> None:
     run = applying(office)
-    ended = office.runs.move(run.run_id, RunStatus.APPLYING, status, finished_at=office.time())
-    assert [row.state for row in stage_rows(ended, numbers) if row.name == "Applied"] == [state]
+    # The status is moved a moment after the end is noted.
+    finished_at = office.time()
+    office.time.move_on(seconds=0.001)
+    ended = office.runs.move(run.run_id, RunStatus.APPLYING, status, finished_at=finished_at)
+    assert [row.state for row in stage_rows(ended, numbers) if row.name == "Apply"] == [state]
+
+
+def test_an_approved_run_lists_and_counts_the_items_of_its_second_plan(office: Office) -> None:
+    run = approved_planning(office)
+    plan = {"folder": 2, "document": 2}
+    counts = {
+        **{kind: {"add": {"planned": number, "done": number}} for kind, number in plan.items()},
+        "group": {"add": {"planned": 5, "done": 1, "failed": 4}},
+        "documentUser": {"delete": {"planned": 2, "held": 2}},
+    }
+    values = {"counts": counts, "finished_at": office.time()}
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, **values)
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "All 6" in text
+    assert "Held 2" in text
+    assert "Failed" not in text
+    assert "Before the approval, this run settled 5 other items" in text
+
+
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html.partition("<main")[2]).split())
+
+
+@pytest.mark.parametrize(
+    ("error", "shown", "is_explained"),
+    [
+        (
+            "the backend refuses the credentials: add_documents: UNAUTHENTICATED: The API key is suspended: unpaid",
+            "The backend refuses the credentials: The API key is suspended: unpaid. Nothing was changed in the",
+            True,
+        ),
+        ("no source could be read", "No source could be read. Nothing was changed in the backend.", True),
+        ("an error of the program, KeyError; the log has the details", "An error of the program, KeyError;", False),
+        ("the process that ran it (node:7), or its connection, ended unexpectedly", "The process that ran it", False),
+    ],
+)
+def test_a_failed_run_states_its_cause_and_that_nothing_was_changed(
+    office: Office, error: str, shown: str, is_explained: bool
+) -> None:
+    run = planned(office)
+    run = office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING)
+    values = {"error": error, "finished_at": office.time()}
+    office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.FAILED, **values)
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert shown in text
+    assert ("Find the cause" in text) is not is_explained
+    assert "Planned changes" in text
+    assert "Changes in the backend" not in text
+    assert re.search(r"Apply [\d.]+ s, nothing sent", text)
+
+
+def test_a_failed_run_counts_what_it_had_changed(office: Office) -> None:
+    run = applying(office)
+    office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.FAILED, error="no answer", finished_at=office.time())
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "No answer. 3 items had been changed in the backend. The next sync tries the others again." in text
+
+
+def test_a_sentence_about_one_page_of_items_is_about_that_page(office: Office) -> None:
+    run = planned(office)
+    with writing(office.engine) as connection:
+        rows = [dict(row._mapping) for row in connection.execute(select(PlanItemRow.__table__))][:1]
+        more = [rows[0] | {"ordinal": ordinal, "item_id": f"more-{ordinal}"} for ordinal in range(7, 31)]
+        connection.execute(insert(PlanItemRow.__table__), more)
+        connection.execute(update(PlanItemRow).values(reason="it is new"))
+    browser = office.browser(Role.VIEWER)
+    page = text_of(browser.get(address("run", id=run.run_id)))
+    assert "The items on this page are in Acme acme and have the same reason: it is new." in page
+    assert "All items are in" not in page
+    assert page.count("more-") == 14  # 20 items in all
+    whole = text_of(
+        browser.get(address("run", id=run.run_id, item="more-7"))
+        + browser.get(address("run", id=run.run_id, status="held"))
+    )
+    assert "All items are in Acme acme" in whole
+    assert "on this page" not in whole

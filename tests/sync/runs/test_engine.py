@@ -244,6 +244,23 @@ def test_deletes_over_the_limit_are_held_until_approved(company: Any) -> None:
     assert run.counts["organizationUser"]["update"] == {"planned": 1, "done": 1}
 
 
+def test_failure_before_the_approval_makes_an_approved_run_partial(company: Any) -> None:
+    def refuses_documents(operation: str, data: Any, backend: Any) -> Any:
+        return failure(400, "INVALID_ARGUMENT", "no") if operation == "add_documents" else backend()
+
+    company.limits = LimitSettings(delete_count=0, delete_percent=0)
+    company.directory.remove("document", "acme", "handbook")
+    company.directory.document("new")
+    company.wire.hook = refuses_documents
+    run = company.sync()
+    assert run.status == "held"
+    company.runs.approve(run.run_id)
+    run = company.execute(run.run_id)
+    assert run.counts["document"]["add"] == {"planned": 1, "failed": 1}
+    assert run.counts["document"]["delete"] == {"planned": 1, "done": 1}
+    assert run.status == "partial"
+
+
 def test_allow_deletes_lifts_the_limits_for_one_run(company: Any) -> None:
 
     company.limits = LimitSettings(delete_count=0, delete_percent=0)

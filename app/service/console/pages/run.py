@@ -1,7 +1,6 @@
 """The page of a run: its stages, changes, affected users and items."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +34,8 @@ _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
+_FIRST_ITEMS = 20
+"""The items that the page shows before one asks for more, so that it stays short."""
 _DIFFERENCES = ("missing", "changed", "undeleted")
 _ACCESS_TYPE_CHANGES = frozenset({"update_document_access", "update_folder_access"})
 _SHOWN_ELSEWHERE = frozenset({"held", "impact", "losses", "problemCounts", "problems", "sources", "whatIf"})
@@ -55,10 +56,6 @@ def run(console: Console) -> Response:
                 console.followed.clear()
             cached = console.followed[key] = run, _run_context(connection, run, filters, after)
         context = cached[1] | _current_context(connection, run, console.parts.clock())
-    if context["run_status"] != run.status:
-        *before, last = context["stages"]
-        ended = context["run_status"]
-        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, note="")]
     context["plan_problem"] = None
     if _may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
         context["plan_problem"] = console.parts.plan_problem(run.plan_id)
@@ -98,6 +95,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     """The part of the page that depends on the run and its plan."""
     parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
     counted = {name: run.total(name) for name in ITEM_STATUSES}
+    listed = _listed_counts(connection, run, parts) if run.approved_at is not None else counted
     phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
     items = _items(connection, run, filters, after, parts)
     verified = run.report.get("verify", {})
@@ -110,14 +108,15 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
-        "stages": stage_rows(run, counted),
+        "stages": stage_rows(run, listed),
         "unread": unread_sources(run),
         "lost": losses_behind(connection, run) if run.report.get("held") and not run.dry_run else [],
         "pairs_lost": run.report.get("impact", {}).get("lose", 0),
         "sent": sum(phase.sent for phase in phases),
         "to_send": sum(phase.to_send for phase in phases),
-        "total": counted["planned"],
-        "counts": counted,
+        "total": listed["planned"],
+        "counts": listed,
+        "before_approval": {name: max(0, counted[name] - number) for name, number in listed.items()},
         "phases": phases,
         "kinds": kind_rows(run),
         "resource_kinds": RESOURCE_KINDS,
@@ -151,6 +150,22 @@ def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]
     }
 
 
+def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) -> dict[str, int]:
+    """Status → the number of items in the plan of an approved run, up to ``COUNT_LIMIT`` of each status.
+
+    The run also counts the items that it settled before the approval. They are in a plan of their own.
+    """
+    items = sum(part.items for part in parts)
+    counted = {name: run.total(name) for name in ITEM_STATUSES}
+    if run.plan_id is None or items == counted["planned"]:
+        return counted
+    listed = {"planned": items}
+    for name in ITEM_STATUSES:
+        if name != "planned" and counted[name]:
+            listed[name] = count(connection, run.plan_id, ItemFilter(status=name), limit=COUNT_LIMIT + 1)
+    return counted | listed
+
+
 def _items(
     connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
 ) -> dict[str, Any]:
@@ -172,10 +187,12 @@ def _items(
             matching = count(connection, run.plan_id, criteria, limit=COUNT_LIMIT + 1)
             has_limit = criteria.status is not None or criteria.item_id is not None
             matching = None if has_limit and matching > COUNT_LIMIT else matching
-    next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
+    rows = PAGE_ROWS if after is not None or not criteria.is_everything else _FIRST_ITEMS
+    next_after = items[rows - 1].ordinal if len(items) > rows else None
     return {
-        "items": items[:PAGE_ROWS],
+        "items": items[:rows],
         "matching": matching,
+        "are_all_shown": after is None and next_after is None,
         "is_filtered": not criteria.is_everything,
         "next_page": "" if next_after is None else address("run", id=run.run_id, **filters, after=next_after),
     }
