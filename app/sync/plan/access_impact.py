@@ -250,6 +250,24 @@ SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
   AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)
 ORDER BY ordinal LIMIT :limit
 """
+_LARGEST = """
+SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal IN (
+  SELECT ordinal FROM plan_access WHERE plan_id = :plan_id
+    AND (:organization_id = '' OR organization_id = :organization_id)
+    AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)
+    AND (:after = 0 OR pairs < (SELECT pairs FROM plan_access WHERE plan_id = :plan_id AND ordinal = :after)
+      OR pairs = (SELECT pairs FROM plan_access WHERE plan_id = :plan_id AND ordinal = :after) AND ordinal > :after)
+  ORDER BY pairs DESC, ordinal LIMIT :limit)
+ORDER BY pairs DESC, ordinal
+"""
+# Of each organization and effect, the most users and the most resources of one row.
+_LARGEST_ROWS = """
+SELECT MIN(ordinal) AS ordinal, organization_id, MIN(kind) AS kind, MIN(before) AS before, MIN(after) AS after,
+  MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
+  '{{}}' AS names
+FROM plan_access WHERE plan_id = :plan_id
+GROUP BY organization_id, kind, before = '', after = ''
+"""
 _COLUMNS = tuple(StoredAccessChange.__dataclass_fields__)
 _SIZE = "SELECT COALESCE(SUM(users + resources), 0), COUNT(*) FROM plan_access WHERE plan_id = :plan_id"
 _MAX_COUNTED_IDS = 100_000
@@ -280,11 +298,36 @@ class AffectedPeople:
     """Otherwise there are more."""
 
 
-def affected_people(connection: Connection, plan_id: str) -> dict[str, AffectedPeople]:
-    """Effect → users and resources. They are exact if the plan lists at most ``_MAX_COUNTED_IDS``."""
-    ids, rows_of_plan = run(connection, _SIZE, {"plan_id": plan_id}).one()
-    is_read = ids <= _MAX_COUNTED_IDS and rows_of_plan <= _MAX_COUNTED_ROWS
-    rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS, first_ids=0 if is_read else 1)
+@dataclass(frozen=True, slots=True)
+class ImpactTotals:
+    """The users and resources of a plan's changes of access, in total and by organization."""
+
+    changes: int
+    """The number of rows."""
+    total: Mapping[str, AffectedPeople]
+    """Effect → users and resources."""
+    of_organization: Mapping[str, Mapping[str, AffectedPeople]]
+    """Organization → effect → users and resources; the organizations with most pairs first."""
+
+
+def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
+    """The numbers are exact if the plan lists at most ``_MAX_COUNTED_IDS``. Otherwise they are those of the largest
+    row."""
+    ids, changes = run(connection, _SIZE, {"plan_id": plan_id}).one()
+    if ids <= _MAX_COUNTED_IDS and changes <= _MAX_COUNTED_ROWS:
+        rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS)
+    else:
+        rows = [_parsed(row, 1) for row in run(connection, _LARGEST_ROWS, {"plan_id": plan_id}).mappings()]
+    within: defaultdict[str, list[StoredAccessChange]] = defaultdict(list)
+    for row in rows:
+        within[row.organization_id].append(row)
+    largest = sorted(within.items(), key=lambda item: (-sum(row.pairs for row in item[1]), item[0]))
+    return ImpactTotals(
+        changes, _people(rows), {organization_id: _people(of_one) for organization_id, of_one in largest}
+    )
+
+
+def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
     affected = {}
     for effect in EFFECTS:
         of_effect = [row for row in rows if row.effect == effect]
@@ -296,7 +339,7 @@ def affected_people(connection: Connection, plan_id: str) -> dict[str, AffectedP
                 max(len(users), *(row.users for row in of_effect)),
                 max(len(resources), *(row.resources for row in of_effect)),
                 kinds.pop() if len(kinds) == 1 else "",
-                is_read and all(len(row.user_ids) == row.users for row in of_effect),
+                all(len(row.user_ids) == row.users for row in of_effect),
             )
     return affected
 
@@ -310,10 +353,12 @@ def list_access(
     organization_id: str = "",
     effect: str = "",
     first_ids: int = 0,
+    largest_first: bool = False,
 ) -> list[StoredAccessChange]:
     """The next rows of a plan after the ordinal ``after``, of one organization and effect if they are set.
 
-    ``first_ids``: only so many users and resources of each row are read. 0: all.
+    ``largest_first``: in descending order of pairs, after the row with that ordinal. ``first_ids``: only so many users
+    and resources of each row are read. 0: all.
     """
     parameters = {"plan_id": plan_id, "after": after, "limit": limit, "organization_id": organization_id}
     columns = _COLUMNS
@@ -322,7 +367,9 @@ def list_access(
             f"substr({name}, 1, {first_ids * _CHARACTERS_OF_ID}) AS {name}" if name in _IDS else name
             for name in _COLUMNS
         )
-    rows = run(connection, _PAGE, parameters | {"effect": effect}, columns=", ".join(columns)).mappings()
+    rows = run(
+        connection, _LARGEST if largest_first else _PAGE, parameters | {"effect": effect}, columns=", ".join(columns)
+    ).mappings()
     return [_parsed(row, first_ids) for row in rows]
 
 

@@ -82,6 +82,17 @@ def count(connection: Connection, plan_id: str, criteria: ItemFilter, *, limit: 
     return len(find(connection, plan_id, criteria, after=None, limit=limit))
 
 
+_STATUSES = """
+SELECT status, COUNT(*) AS items FROM plan_item @by(ix_plan_item_plan_id_status_ordinal)
+WHERE plan_id = :plan_id GROUP BY status
+"""
+
+
+def count_by_status(connection: Connection, plan_id: str) -> dict[str, int]:
+    """Status → the number of items of the plan. It reads the index of all of them."""
+    return {row.status: row.items for row in run(connection, _STATUSES, {"plan_id": plan_id})}
+
+
 def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> Iterator[tuple[int, int]]:
     """Ranges of ordinals, in order, whose items all have the kind, action and organization."""
     if criteria.kind is None and criteria.action is None and criteria.organization_id is None:

@@ -140,6 +140,28 @@ def approved_planning(office: Office) -> Run:
     return office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
 
 
+def approved_partial(office: Office) -> Run:
+    """An approved run that has planned its deletes again. Items of another kind had failed before the approval."""
+    run = approved_planning(office)
+    counts = {**counted(folders=2, documents=2), "group": {"add": {"planned": 5, "done": 1, "failed": 4}}}
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, counts=counts, finished_at=office.time())
+
+
+def refused(office: Office) -> Run:
+    """A run that failed because the backend refused its credentials."""
+    run = applying(office)
+    error = "the backend refuses the credentials: add_documents: UNAUTHENTICATED: The API key is suspended"
+    office.runs.update(run.run_id, RunStatus.APPLYING, counts=counted())
+    return office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.FAILED, error=error, finished_at=office.time())
+
+
+def broken(office: Office) -> Run:
+    """A run that an error of the program ended."""
+    run = applying(office)
+    error = "an error of the program, KeyError; the log has the details"
+    return office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.FAILED, error=error, finished_at=office.time())
+
+
 def discarded(office: Office) -> Run:
     """A held run whose deletes were discarded."""
     return office.runs.discard(held(office).run_id, by="mira", reason="a mistake in the directory")
@@ -199,6 +221,7 @@ STATES: Mapping[str, Callable[[Office], Run]] = {
     made.__name__: made
     for made in (
         queued, reading, planning, verifying, planned, applying, cancelling, done, partial, held, approved,
-        approved_planning, discarded, unread, failed, cancelled, interrupted, continued, previewing, previewed,
+        approved_planning, approved_partial, refused, broken, discarded, unread, failed,
+        cancelled, interrupted, continued, previewing, previewed,
     )
 }  # fmt: skip

@@ -70,6 +70,7 @@ def _items() -> list[dict[str, Any]]:
         {"kind": "group", "action": "add", "operation": "add_groups", "item_id": "inner", "status": "parked"},
         {"kind": "document", "action": "update", "operation": "update_document_access", "item_id": "plan",
          "status": "planned"},
+        {**user, "action": "delete", "item_id": "zoe", "status": "held", "covered_by": 9},
         {"kind": "folder", "action": "delete", "operation": "delete_folder", "item_id": "x", "status": "done"},
     ]  # fmt: skip
 
@@ -94,7 +95,8 @@ def visit_items(visitors: Visitors) -> None:
     office = visitors.office
     earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
     run = _planned(office, _items())
-    visitors.show("run", id=run.run_id, item="nobody")
+    for item in ("", "nobody", "zoe"):
+        visitors.show("run", id=run.run_id, item=item)
     call = {
         "settled_at": 2_000,
         "answer": "",

@@ -5,7 +5,9 @@ import re
 from html import unescape
 
 import pytest
+from sqlalchemy import update
 
+from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.plan.tables import PlanAccessRow
@@ -59,7 +61,34 @@ def test_the_run_page_and_the_list_name_users_and_resources(office: Office) -> N
         assert address("access_change", run=run.run_id, ordinal=1).replace("&", "&amp;") in html
         assert "<script>alert" not in html
         assert "u050" not in html  # of many ids, only the first are read
-    assert "Acme acme 240 on documents 1 on documents –" in _text(browser.get(address("access_impact", run=run.run_id)))
+        assert "Acme acme 120 users , 2 documents 1 user , 1 document –" in text
+        assert "120 users would lose access to 2 documents" in text
+        assert "All of these are in" not in text
+    of_one = _text(browser.get(address("access_impact", run=run.run_id, organization="else")))
+    assert "All of these are in else" in of_one
+
+
+def test_the_largest_changes_come_first(office: Office) -> None:
+    run = _preview(office)
+    with writing(office.engine) as connection:
+        of_cleo = PlanAccessRow.__table__.c.ordinal == 3
+        connection.execute(update(PlanAccessRow).where(of_cleo).values(users=900, pairs=900))
+    browser = office.browser(Role.VIEWER)
+    for path in (address("run", id=run.run_id), address("access_impact", run=run.run_id)):
+        table = _text(browser.get(path).partition('aria-label="Changes of access"')[2].join(("<main", "")))
+        assert table.index("editor → viewer") < table.index("loses editor") < table.index("gains viewer")
+    second = browser.get(address("access_impact", run=run.run_id, after=3))
+    assert "editor → viewer" not in second
+    assert "loses editor" in second
+
+
+def test_a_sync_names_the_users_and_resources_of_its_preview(office: Office) -> None:
+    run = _preview(office)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    text = _text(office.browser(Role.APPROVER).get(address("sync")))
+    assert "120 users would lose access to 2 documents" in text
+    assert "access" in text
+    assert "accesses" not in text
 
 
 @pytest.mark.parametrize(

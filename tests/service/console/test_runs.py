@@ -9,7 +9,7 @@ from sqlalchemy import update
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
-from app.sync.runs.run import Run
+from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
@@ -138,12 +138,30 @@ def test_recap_begins_with_reads_that_lost_records(office: Office, sentence: str
     assert html.index("Since yesterday") < html.index(shown) < html.index(">Changed<")
 
 
-def test_an_unchanged_outcome_is_grey(office: Office) -> None:
-    runs = [states.partial(office), states.partial(office)]
+def test_held_deletes_are_emphasized_only_while_they_wait(office: Office) -> None:
+    superseded, current = states.held(office), states.held(office)
     html = office.browser(Role.VIEWER).get(address("runs"))
-    failed, same = (re.findall(r'class="state (\w+)"', _row_of(html, run)) for run in runs)
-    assert "bad" in failed
-    assert same == ["warn", "idle", "idle"]
+    tones = [re.findall(r'class="state (\w+)"', _row_of(html, run)) for run in (superseded, current)]
+    # Its status, the held deletes, and the source that it could not read.
+    assert tones == [["idle", "idle", "bad"], ["warn", "warn", "bad"]]
+
+
+def test_failed_items_and_sources_are_red_in_every_run(office: Office) -> None:
+    runs = [states.partial(office), states.partial(office), states.unread(office), states.unread(office)]
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    for run in runs:
+        assert "bad" in re.findall(r'class="state (\w+)"', _row_of(html, run))
+
+
+def test_a_preview_lists_its_changes_in_order_and_the_failed_source_in_its_status(office: Office) -> None:
+    run = states.planned(office, dry_run=True)
+    counts = {"group": {"delete": {"planned": 3}, "update": {"planned": 2}, "add": {"planned": 1}}}
+    values = {"counts": counts, "report": {"sources": [states.UNREAD]}, "finished_at": office.time()}
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    row = _row_of(office.browser(Role.VIEWER).get(address("runs")), run)
+    text = " ".join(re.sub(r"<[^>]+>", " ", row).split())
+    assert "1 to add, 2 to update, 3 to delete" in text
+    assert "done, 1 source failed" in text
 
 
 def test_recap_of_a_quiet_day_contains_nothing(office: Office) -> None:

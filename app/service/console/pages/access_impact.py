@@ -15,9 +15,8 @@ from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import (
     EFFECTS,
-    AccessCount,
-    access_counts,
     access_ids,
+    affected_people,
     list_access,
 )
 from app.sync.runs.report import impact_sentence
@@ -43,12 +42,10 @@ def access_impact(console: Console) -> Response:
             organization_id=filters["organization"],
             effect=filters["effect"],
             first_ids=IDS_SHOWN,
+            largest_first=True,
         )
-        counts = access_counts(connection, plan_id)
-        of_organization: dict[str, list[AccessCount]] = {}
-        for count in counts:
-            of_organization.setdefault(count.organization_id, []).append(count)
-        mentions = (("organization", "", item_id) for item_id in list(of_organization)[:_ORGANIZATIONS_SHOWN])
+        totals = affected_people(connection, plan_id)
+        mentions = [("organization", "", item_id) for item_id in list(totals.of_organization)[:_ORGANIZATIONS_SHOWN]]
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
     return console.show(
         "access_impact.html",
@@ -56,8 +53,7 @@ def access_impact(console: Console) -> Response:
         run=run,
         sentence=impact_sentence(run.report["impact"]),
         rows=rows[:PAGE_ROWS],
-        counts=list(of_organization.items())[:_ORGANIZATIONS_SHOWN],
-        more_counts=len(of_organization) - _ORGANIZATIONS_SHOWN,
+        totals=totals,
         names=names,
         filters=filters,
         is_first=not parameters["after"],

@@ -22,9 +22,9 @@ from app.service.console.runs import held_now, read_run, shown_status
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
-from app.sync.plan.access_impact import affected_people, list_access
+from app.sync.plan.access_impact import ImpactTotals, affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
-from app.sync.plan.search import ItemFilter, count
+from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
 from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import Run, RunStatus
@@ -105,6 +105,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, plan["impact"]), *scope]
     mentions += access_mentions(plan["access_changes"])
+    mentions += [("organization", "", item_id) for item_id in list(plan["totals"].of_organization)[:_ROWS_SHOWN]]
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
@@ -141,17 +142,17 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
 def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]:
     """Whom the plan of the run affects."""
     if plan_id is None:
-        return {"impact": [], "affected": (0, 0), "people": {}, "access_changes": []}
+        return {"impact": [], "affected": (0, 0), "totals": ImpactTotals(0, {}, {}), "access_changes": []}
     return {
         "impact": largest_impact(connection, plan_id, _ORGANIZATIONS_SHOWN),
         "affected": affected(connection, plan_id),
-        "people": affected_people(connection, plan_id),
-        "access_changes": list_access(connection, plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN),
+        "totals": affected_people(connection, plan_id),
+        "access_changes": list_access(connection, plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN, largest_first=True),
     }
 
 
 def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) -> dict[str, int]:
-    """Status → the number of items in the plan of an approved run, up to ``COUNT_LIMIT`` of each status.
+    """Status → the number of items in the plan of an approved run. ``planned``: all of them.
 
     The run also counts the items that it settled before the approval. They are in a plan of their own.
     """
@@ -159,11 +160,7 @@ def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) 
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     if run.plan_id is None or items == counted["planned"]:
         return counted
-    listed = {"planned": items}
-    for name in ITEM_STATUSES:
-        if name != "planned" and counted[name]:
-            listed[name] = count(connection, run.plan_id, ItemFilter(status=name), limit=COUNT_LIMIT + 1)
-    return counted | listed
+    return dict.fromkeys(ITEM_STATUSES, 0) | count_by_status(connection, run.plan_id) | {"planned": items}
 
 
 def _items(

@@ -23,6 +23,7 @@ from app.service.console.settings import Role
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
+from app.sync.plan.access_impact import AffectedPeople, affected_people
 from app.sync.plan.selection import Selection
 from app.sync.runs.audit import requested_action
 from app.sync.runs.context import unknown_ids
@@ -176,11 +177,12 @@ class Forecast(NamedTuple):
     revision: int
     preview: Run | None
     """The latest preview of the same scope since the last run."""
+    outdated: Run | None
+    """The latest preview of the same scope, if the last run came after it."""
     changes: Sequence[KindRow]
     """The changes of the preview by kind."""
-    lost: int
-    """Pairs of user and resource that it would take access from."""
-    gained: int
+    people: Mapping[str, AffectedPeople]
+    """Effect → the users whose access the preview changes, and the resources."""
     unread: str
     """The number of sources that it could not read completely, in words."""
 
@@ -192,17 +194,18 @@ def _forecast(connection: Connection, form: _Form) -> Forecast:
     previews = recent_runs(connection, _PREVIEWS_READ, kind="preview", statuses=(RunStatus.DONE,))
     selection = Selection.of(form.organizations, form.users)
     preview = next((run for run in previews if run.selection == selection and "whatIf" not in run.report), None)
+    outdated = None
     if preview is not None and last is not None and preview.requested_at < last.requested_at:
-        preview = None
-    impact = {} if preview is None else preview.report.get("impact", {})
+        preview, outdated = None, preview
+    plan_id = None if preview is None else preview.plan_id
     return Forecast(
         sizes={} if form.users else {kind: sum(row.get(kind, 0) for row in counts) for kind in kinds},
         last=last,
         revision=current_revision(connection),
         preview=preview,
+        outdated=outdated,
         changes=[] if preview is None else kind_rows(preview),
-        lost=impact.get("lose", 0),
-        gained=impact.get("gain", 0),
+        people={} if plan_id is None else affected_people(connection, plan_id).total,
         unread="" if preview is None else unread_sources(preview).short,
     )
 
