@@ -80,7 +80,7 @@ def operands(node: Node) -> tuple[str, Sequence[Node]]:
         return "_[_]", list(_inners(select, 1))
     if list_ is not None:
         return "", list(_inners(list_, 1))
-    return "", [one for entry in _inners(struct or {}, 2) for number in (3, 4) for one in _inners(entry, number)]
+    return "", [part for entry in _inners(struct or {}, 2) for number in (3, 4) for part in _inners(entry, number)]
 
 
 def loop_parts(loop: Node) -> tuple[Sequence[str], str, Sequence[Node]]:

@@ -176,9 +176,9 @@ class SetReader:
                 elif use.is_member:
                     self._add_members(use.name, values, members, ranges)
             attribute = self.id
-            id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
+            id_ = next((self._converted(self._id, raw) for raw in own.get(self._id, ())), None)
             attribute = self._named_by
-            names = tuple(str(self._converted(self._naming, one)) for one in own.get(self._naming, ()))
+            names = tuple(str(self._converted(self._naming, raw)) for raw in own.get(self._naming, ()))
             attribute = self._expiry
             if self._is_expired(own.get(attribute.lower(), ())):
                 value[ACCOUNT_EXPIRED] = True
@@ -203,7 +203,7 @@ class SetReader:
     def _object_id(self, entry: LdapEntry) -> ObjectId | None:
         """The id of a malformed entry."""
         with suppress(UnreadableValueError):
-            id_ = next((self._converted(self._id, one) for one in entry.values(self._id)), None)
+            id_ = next((self._converted(self._id, raw) for raw in entry.values(self._id)), None)
             return ObjectId(self.name, str(id_)) if id_ not in (None, "") else None
         return None
 

@@ -112,7 +112,8 @@ class SyncreplChanges:
         if missing:
             raise CursorRefusedError(f"entry {min(missing)} does not exist any more: the server was restored")
         self._by_set = [
-            self._search(Search(one.base, one.filter, one.attributes, one.scope, one.where)) for one in reader.sets
+            self._search(Search(set_.base, set_.filter, set_.attributes, set_.scope, set_.where))
+            for set_ in reader.sets
         ]
 
     def __iter__(self) -> Iterator[DirectoryObject | Gone | Malformed]:

@@ -154,14 +154,16 @@ class UsnChanges:
     def _primary_groups(self, rids: set[str]) -> list[str]:
         """The primary groups of new objects. Such groups do not change when they get a member."""
         reader = self._reader
-        if not (rids and reader.preset.primary_groups and any(one.member_attributes for one in reader.sets)):
+        if not (
+            rids and reader.preset.primary_groups and any(set_reader.member_attributes for set_reader in reader.sets)
+        ):
             return []
         sid = reader.session.entry(self._context, ["objectSid"]).first("objectSid")
         if len(sid) < 8:
             return []
         # A security identifier of the domain is the domain's own with one more number.
         sids = [bytes([sid[0], sid[1] + 1]) + sid[2:] + int(rid).to_bytes(4, "little") for rid in sorted(rids)]
-        filter_ = f"(|{''.join(f'(objectSid={filter_bytes(one)})' for one in sids)})"
+        filter_ = f"(|{''.join(f'(objectSid={filter_bytes(group_sid)})' for group_sid in sids)})"
         entries = reader.session.entries(Search(self._context, filter_, ["objectGUID"], controls=[EXTENDED_DN]))
         return [entry.guid for entry in entries if entry.guid]
 
