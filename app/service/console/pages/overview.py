@@ -88,8 +88,9 @@ def overview(console: Console) -> Response:
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
-    # The first steps include the worker. Without a schedule and without queued runs no worker is needed.
-    lacks_worker = not has_worker and last is not None and (is_queued or due is not None)
+    # Before the first run ends, the first steps include the worker. Without a schedule and without queued runs no
+    # worker is needed.
+    lacks_worker = not has_worker and (is_queued or (due is not None and last is not None))
     return console.show(
         "overview.html",
         runs=[(run, shown_status(run, held_ids, now)) for run in runs],
@@ -168,24 +169,20 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": last.at, "drifted": drifted}
 
 
-def _backend_state(connection: Connection, last: Run | None, held: Sequence[HeldRun]) -> tuple[str, dict[str, int]]:
-    """The state of the backend by the last full run: a key of the template's words. If it is in step, with the numbers
+def _backend_state(connection: Connection, last: Run | None, held: Sequence[HeldRun]) -> tuple[str, int]:
+    """The state of the backend by the last full run: a key of the template's words. If it is in step, with the number
     of items that are not."""
     if is_applying(connection):
-        return "changing", {}
+        return "changing", 0
     if last is None:
-        return "never", {}
+        return "never", 0
     if last.status is RunStatus.FAILED:
-        return "interrupted" if last.continued_by else "failed", {}
+        return "interrupted" if last.continued_by else "failed", 0
     if last.status is RunStatus.CANCELLED and last.held_until is None:
-        return "cancelled", {}
+        return "cancelled", 0
     ledger_id = ledger_in_use(connection)
     failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
-    return "step", {
-        "held": sum(run.deletes for run in held),
-        "parked": sum(row.items for row in failing if row.parked),
-        "retrying": sum(row.items for row in failing if not row.parked),
-    }
+    return "step", sum(run.deletes for run in held) + sum(row.items for row in failing)
 
 
 def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
