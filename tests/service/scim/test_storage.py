@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 from scim2_models import ScimProvider
 from scim2_server.testing import ScimStorageContract
+from scim2_server.utils import load_default_provider
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, writing
@@ -15,6 +16,11 @@ from tests.service.scim.conftest import Clock
 
 
 class TestStoredResources(ScimStorageContract):
+    @pytest.fixture(scope="class")
+    def provider(self) -> ScimProvider:
+        """The tests only read it, and building its models takes half a second."""
+        return load_default_provider()
+
     @pytest.fixture
     def storage(self, database_url: str, provider: ScimProvider) -> Iterator[StoredResources]:
         engine, numbers = open_engine(database_url), count(1)
