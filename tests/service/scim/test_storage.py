@@ -1,6 +1,7 @@
 """The storage of SCIM resources follows the contract of the library."""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 
 import pytest
@@ -14,12 +15,14 @@ from app.service.scim.members import RESOURCE
 from app.service.scim.storage import KEY, MEMBER, StoredResources
 from tests.service.scim.conftest import Clock
 
+_provider = cache(load_default_provider)
+"""The tests only read it, and building its models takes half a second."""
+
 
 class TestStoredResources(ScimStorageContract):
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def provider(self) -> ScimProvider:
-        """The tests only read it, and building its models takes half a second."""
-        return load_default_provider()
+        return _provider()
 
     @pytest.fixture
     def storage(self, database_url: str, provider: ScimProvider) -> Iterator[StoredResources]:
