@@ -1,6 +1,6 @@
 """Two processes move one run at the same time: for every pair of moves, the result is that of one after the other.
 
-Each pair is first tried in both orders, which gives the allowed results. Then both moves run concurrently, each with
+Each pair is first tried in both orders, for the allowed results. Then both moves run concurrently, each with
 its own connection, many times.
 """
 
