@@ -264,7 +264,7 @@ ORDER BY pairs DESC, ordinal
 _LARGEST_ROWS = """
 SELECT MIN(ordinal) AS ordinal, organization_id, MIN(kind) AS kind, MIN(before) AS before, MIN(after) AS after,
   MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
-  '{{}}' AS names
+  '{}' AS names
 FROM plan_access WHERE plan_id = :plan_id
 GROUP BY organization_id, kind, before = '', after = ''
 """

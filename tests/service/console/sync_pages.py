@@ -316,7 +316,7 @@ def _planned_deletes(office: Office) -> Run:
     rows = [user | {"item_id": "ada", "container_id": "plan"}, row | {"item_id": "plan"}]
     run = _planned(office, [*rows, row | {"item_id": "acme"}, *(row | {"item_id": f"d-{n:02}"} for n in range(9))])
     impact = {"plan_id": run.run_id, "gain": 0, "lose": 2, "change": 0, "people": 2}
-    add_rows(office, PlanImpactRow, [impact | {"organization_id": one} for one in ("acme", "void")])
+    add_rows(office, PlanImpactRow, [impact | {"organization_id": one} for one in ("acme", "shut", "void")])
     office.time.move_on(seconds=1)
     ended = {"finished_at": office.time(), "held_at": office.time(), "held_until": office.time()}
     counts = {"document": {"delete": {"planned": 12, "held": 12}}}

@@ -167,8 +167,8 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     part = {"first_ordinal": 7, "last_ordinal": 8, "items": 2, "phase": 33, "organization_id": "", "kind": "document"}
     part |= {"action": "update", "operation": "update_document_access", "plan_id": made.plan_id}
     add_rows(office, PlanPartRow, [part])
-    visitors.show("access_impact", run=made.run_id, effect="gain")
-    visitors.show("access_impact", run=made.run_id)
+    for filters in ({"effect": "gain"}, {"organization": "else"}, {}):
+        visitors.show("access_impact", run=made.run_id, **filters)
     for ordinal in (1, 2, 3, 4):
         visitors.show("access_change", run=made.run_id, ordinal=ordinal)
     visitors.show("access_change", 404, run=made.run_id, ordinal=100)
