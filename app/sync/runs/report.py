@@ -1,12 +1,14 @@
 """The report of a run as sentences."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.directory.source import Verdict
 from app.foundation.text import counted, enumerated
 from app.sync.runs.directory_reads import source_sentence
-from app.sync.runs.run import RunReport, SourceFinding, UnknownIds
+
+if TYPE_CHECKING:  # usher directory refresh needs no tables of runs
+    from app.sync.runs.run import RunReport, SourceFinding, UnknownIds
 
 _EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
 _TITLES = {
@@ -34,7 +36,7 @@ _MAX_NAMES = 10
 """The maximum of foreign items that are named."""
 
 
-def report_lines(report: RunReport, *, without: Collection[str] = ()) -> Iterator[str]:
+def report_lines(report: "RunReport", *, without: Collection[str] = ()) -> Iterator[str]:
     """The sentences of a run's report, ``without`` some topics. Topics of later versions are shown as they are."""
     for topic, value in report.items():
         if topic in without:
@@ -78,18 +80,18 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
     return f"not complete: {enumerated(parts)}; {whose} last good data stays in force"
 
 
-def incomplete_run(report: RunReport, sources: int) -> str | None:
+def incomplete_run(report: "RunReport", sources: int) -> str | None:
     """The sentence about sources that a run did not read completely. None if it read all."""
     verdicts = {read["name"]: read["verdict"] for read in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 
-def unknown_sentence(report: RunReport) -> str | None:
+def unknown_sentence(report: "RunReport") -> str | None:
     """The sentence about unknown ids in a run's report. None if it has none."""
     return _unknown_sentence(report["unknown"]) if "unknown" in report else None
 
 
-def _unknown_sentence(unknown: UnknownIds) -> str:
+def _unknown_sentence(unknown: "UnknownIds") -> str:
     ids = [f"organization {organization_id}" for organization_id in unknown["organizationIds"]]
     ids += [f"user {user_id}" for user_id in unknown["userIds"]]
     further = unknown["count"] - len(ids)
@@ -133,7 +135,7 @@ def _verify_lines(findings: Mapping[str, Any]) -> Iterator[str]:
         yield f"verify: the backend does not return {', '.join(findings['notRead'])}"
 
 
-def _source_lines(sources: Iterable[SourceFinding]) -> Iterator[str]:
+def _source_lines(sources: "Iterable[SourceFinding]") -> Iterator[str]:
     return (source_sentence(source["name"], source["verdict"], source["reason"]) for source in sources)
 
 
