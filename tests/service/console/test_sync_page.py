@@ -106,6 +106,26 @@ def test_the_preview_of_a_file_is_not_what_a_sync_would_do(office: Office) -> No
     assert "Not known yet" in office.browser(Role.APPROVER).get(SYNC)
 
 
+def test_a_preview_before_the_last_sync_is_named_as_older(office: Office) -> None:
+    preview = states.previewed(office)
+    states.done(office)
+    html = office.browser(Role.APPROVER).get(SYNC)
+    assert "is older than that sync" in _text(html)
+    assert address("run", id=preview.run_id) in html
+
+
+def test_ids_that_are_not_in_the_directory_are_marked(office: Office) -> None:
+    text = _text(office.browser(Role.APPROVER).get(address("sync", users="bob\nnobody")))
+    assert "Bob bob ×" in text
+    assert "nobody nobody not in the directory ×" in text
+
+
+def test_held_deletes_of_the_preview_have_a_column(office: Office) -> None:
+    states.previewed(office)
+    text = _text(office.browser(Role.APPROVER).get(SYNC))
+    assert "Kind Add Update Delete Held folders 2 0 0 0 documents 2 0 2 2" in text
+
+
 def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     browser.send(address("sync", organizations="acme"), SYNC, go="preview")
