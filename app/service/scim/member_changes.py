@@ -1,7 +1,7 @@
 """Changes of a group's members, which are separated from the other operations of a PATCH."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from scim2_models import Group, InvalidFilterException, InvalidPathException, InvalidValueException, PatchOperation
@@ -24,7 +24,7 @@ class MemberChange:
     replaces: bool = False
     """Whether all other members are removed."""
     add: dict[str, ScimMember] = field(default_factory=dict)
-    remove: Sequence[FilterNode] = ()
+    remove: list[FilterNode] = field(default_factory=list)
 
 
 def split_member_changes(
@@ -58,22 +58,21 @@ def split_member_changes(
     if sum(comparisons(filter_) for change in changes for filter_ in change.remove) > _MAX_COMPARISONS:
         detail = f"members: more than {_MAX_COMPARISONS} comparisons with all members: name each member by value"
         raise InvalidFilterException(detail=detail)
-    return list(_merged(changes)), others
+    return _merged(changes), others
 
 
-def _merged(changes: Sequence[MemberChange]) -> Iterator[MemberChange]:
+def _merged(changes: Sequence[MemberChange]) -> Sequence[MemberChange]:
     """The changes. Consecutive ones are merged if that has the same result."""
-    last: MemberChange | None = None
+    merged: list[MemberChange] = []
     for change in changes:
-        if last is None:
-            last = change
-        elif change.replaces or (change.remove and (last.replaces or last.add)):
-            yield last
-            last = change
+        last = merged[-1] if merged else None
+        if last is None or change.replaces or (change.remove and (last.replaces or last.add)):
+            merged.append(MemberChange(change.replaces, dict(change.add), list(change.remove)))
         else:
-            last = replace(last, add=last.add | change.add, remove=[*last.remove, *change.remove])
-    if last is not None:
-        yield last
+            # In place: a request may add to very many members in many operations.
+            last.add.update(change.add)
+            last.remove.extend(change.remove)
+    return merged
 
 
 def _flattened(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -42,6 +42,8 @@ MAX_REPORTED = 100
 """The most pairs of organization and kind in the report of the run: the largest. The stored rows have all."""
 
 EFFECTS = ("gain", "lose", "change")
+_LOSSES_FIRST = ("lose", "gain", "change")
+"""The order in which lists and pages show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +206,7 @@ def _effect(before: str | None, after: str | None) -> str:
 
 
 def _rank(change: AccessChange) -> tuple[object, ...]:
-    effect = ("lose", "gain", "change").index(_effect(change.before, change.after))
+    effect = _LOSSES_FIRST.index(_effect(change.before, change.after))
     return effect, -change.pairs, change.kind, change.user_ids, change.resource_ids
 
 
@@ -328,8 +330,9 @@ def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
 
 
 def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
+    """Effect → users and resources, losses first."""
     affected = {}
-    for effect in EFFECTS:
+    for effect in _LOSSES_FIRST:
         of_effect = [row for row in rows if row.effect == effect]
         if of_effect:
             users = {user_id for row in of_effect for user_id in row.user_ids}

@@ -5,10 +5,14 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from scim2_models import PatchOperation
 
 from app.service.scim.blueprint import MAX_BODY_BYTES
+from app.service.scim.member_changes import split_member_changes
+from app.service.scim.protocol import MAX_OPERATIONS
 from tests.choice import sampled
 from tests.service.scim.conftest import Directory
 
@@ -56,6 +60,16 @@ def test_many_members_in_a_patch(directory: Directory) -> None:
         assert connection.exec_driver_sql("SELECT COUNT(*) FROM scim_key WHERE value = 'n7'").scalar_one() == 0
     late = directory.user("n8")
     assert directory.may(late, "acme")
+
+
+def test_many_operations_are_merged_in_linear_time() -> None:
+    added = [{"value": f"n{number}"} for number in range(2 * MANY)]
+    lists = [added, *([{"value": f"late{number}"}] for number in range(MAX_OPERATIONS - 1))]
+    operations = [PatchOperation[Any](op="add", path="members", value=members) for members in lists]
+    with _bounded(seconds=4, megabytes=400):
+        (change,), others = split_member_changes(operations)
+    assert len(change.add) == 2 * MANY + MAX_OPERATIONS - 1
+    assert not others
 
 
 @pytest.mark.parametrize(
