@@ -74,7 +74,8 @@ class Audit:
             "request_id": actor.request_id,
         }
         safe = {name: printable(text, limit=_MAX_LENGTHS[name]) for name, text in texts.items()}
-        row = {**safe, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": action}
+        # The action of a run is an enum, which logs of text would show by its repr.
+        row = {**safe, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": str(action)}
         connection.execute(insert(_AUDIT).values(row))
         fields = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}
         after_commit(connection, partial(_log.info, "audit", **fields))

@@ -1,6 +1,7 @@
 """The rows of the audit log, and their log lines."""
 
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import pytest
 from structlog.testing import capture_logs
@@ -31,3 +32,16 @@ def test_audit_rows_are_logged_after_the_commit(database_url: str) -> None:
     assert [(line["event"], line["actor"], line["action"], line["subject"], line["outcome"]) for line in lines] == [
         ("audit", "ada", "discard", "run 8", "done")
     ]
+
+
+class Action(StrEnum):
+    START = "sync asked for"
+
+
+def test_an_action_of_an_enum_is_logged_as_its_text(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, StoreTable.metadata)
+    with capture_logs() as lines, writing(engine) as connection:
+        Audit(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)).record(connection, ADA, Action.START)
+    engine.dispose()
+    assert [repr(line["action"]) for line in lines] == ["'sync asked for'"]
