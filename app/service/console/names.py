@@ -93,6 +93,10 @@ class RecordNames:
         """The name of a record. It is empty if the record has none."""
         return self._names.get(_key(kind, organization_id, item_id), "")
 
+    def has_record(self, kind: str, organization_id: str, item_id: str) -> bool:
+        """Whether the record is in the directory, perhaps with an empty name."""
+        return _key(kind, organization_id, item_id) in self._names
+
 
 def read_names(connection: Connection, mentions: Iterable[Mention]) -> RecordNames:
     """The names of these records."""

@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.runs.run import RunStatus
 from tests.service.console import states
-from tests.service.console.conftest import Office
+from tests.service.console.conftest import Office, opened_office
 from tests.service.console.test_pages import HOSTILE
 
 SYNC = address("sync")
@@ -117,6 +118,14 @@ def test_a_preview_before_the_last_sync_is_named_as_older(office: Office) -> Non
 def test_ids_that_are_not_in_the_directory_are_marked(office: Office) -> None:
     text = _text(office.browser(Role.APPROVER).get(address("sync", users="bob\nnobody")))
     assert "Bob bob ×" in text
+    assert "nobody nobody not in the directory ×" in text
+
+
+def test_a_record_with_an_empty_name_is_in_the_directory(database_url: str, tmp_path: Path) -> None:
+    directory = 'users: [{userId: ann, name: "", email: ""}]'
+    with opened_office(database_url, tmp_path, directory) as office:
+        text = _text(office.browser(Role.APPROVER).get(address("sync", users="ann\nnobody")))
+    assert "ann ann ×" in text
     assert "nobody nobody not in the directory ×" in text
 
 
