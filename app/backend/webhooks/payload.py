@@ -33,7 +33,7 @@ _PART_FIELDS = _IDS | {"type", "createdAt", "lastUpdated"}
 _PARTS = frozenset({"commentAnnotation", "comment", "reaction"})
 _USERS = frozenset({"actionUser", "from", "assignedTo"})
 _CHOICES = frozenset({"status", "priority"})
-"""Objects of which only the id is protected. A text value is dropped, because a user may have written it."""
+"""Objects of which only the id is kept. A text value is dropped, because a user may have written it."""
 
 
 @dataclass(frozen=True, slots=True)
