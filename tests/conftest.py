@@ -38,16 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell that starts the tests in the background ignores SIGINT for their child processes as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _do_not_cache_loggers()
     share_compiled()
     keep_temporary_folders_in_memory()
     choice.configure(config)
-
-
-def _do_not_cache_loggers() -> None:
-    """The logger of a module would write to the closed output of the test that used it first."""
-    configure = structlog.configure
-    structlog.configure = lambda **options: configure(**options | {"cache_logger_on_first_use": False})
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -100,10 +93,6 @@ def _restore_logs() -> Iterator[None]:
     yield
     if structlog.is_configured():
         structlog.reset_defaults()
-        # The loggers of modules keep the configuration of their first line.
-        for name, module in list(sys.modules.items()):
-            if name.startswith("app.") and "_log" in vars(module):
-                vars(module._log).pop("bind", None)
     structlog.contextvars.clear_contextvars()
     root.handlers, root.level = handlers, level
 

@@ -73,7 +73,8 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         processors=[*shared, *last],
         logger_factory=lambda *names: _Writer(stream, *names),
         wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
-        cache_logger_on_first_use=True,
+        # A service that reloads its settings may have used loggers of modules with the previous ones.
+        cache_logger_on_first_use=False,
     )
 
 

@@ -40,6 +40,17 @@ def test_lines_of_usher_and_libraries_have_one_format() -> None:
     assert ours["timestamp"].endswith("Z")
 
 
+def test_a_logger_that_was_used_before_follows_new_settings() -> None:
+    log = structlog.stdlib.get_logger("app.x")
+    before = lines("info")
+    log.info("first")
+    after = lines("error", "text")
+    log.info("second")
+    log.error("third")
+    assert json.loads(before.getvalue())["event"] == "first"
+    assert re.findall("second|third", after.getvalue()) == ["third"]
+
+
 def test_every_line_contains_the_request_id() -> None:
     stream = lines()
     with structlog.contextvars.bound_contextvars(request_id="q7"):
