@@ -158,7 +158,7 @@ def planned(folder: Path, kind: str, given: list[str], backend_url: str, monkeyp
     monkeypatch.setenv("USHER_CONFIG", "usher.yaml")
     with monkeypatch.context() as environment:
         environment.setenv("USHER_BACKEND__BASE_URL", backend_url)
-        made = run("backend", "bootstrap", "--email", f"{kind}-{os.getpid()}@your-company.example")
+        made = run("backend", "bootstrap", "--email", f"{kind}-{uuid4().hex}@your-company.example")
     assert made.exit_code == 0, made.output
     with (folder / "usher.yaml").open("a") as settings:
         settings.write(made.stdout)
