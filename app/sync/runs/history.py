@@ -21,7 +21,7 @@ failed items."""
 AUTOMATIC = {"schedule": ("schedule", "verify_schedule"), "changes": (CHANGES,), "continuation": (CONTINUATION,)}
 """Reason → the triggers of runs that nobody requested."""
 
-MAX_RECAPPED = 5_000
+MAX_RECAPPED = 1_000
 """The most runs that a recap contains: the latest."""
 _MAX_ASKERS = 50
 
