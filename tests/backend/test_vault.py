@@ -1,3 +1,4 @@
+import errno
 import random
 import stat
 from multiprocessing.pool import ThreadPool
@@ -81,6 +82,17 @@ def test_key_file_of_the_settings(tmp_path: Path) -> None:
     file.write_text("short")
     with pytest.raises(SecretKeyError, match="too short"):
         open_vault(SelfHostedBackendSettings(secret_key_file=file), ENTROPY)
+
+
+def test_a_failed_write_of_the_key_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    settings = SelfHostedBackendSettings(database_url=f"sqlite:///{tmp_path}/backend.db")
+    with pytest.raises(SecretKeyError, match="No space left on device"):
+        open_vault(settings, ENTROPY)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_key_is_detected(database_url: str) -> None:

@@ -131,14 +131,13 @@ def _key_file(path: Path) -> bytes:
             make_folder(path.parent)
             # Written under a temporary name (mkstemp creates it with mode 0600), so that no process reads half a key.
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(os.urandom(32).hex().encode())
-                file.flush()
-                os.fsync(file.fileno())
             try:
-                os.link(name, path)
-            except FileExistsError:
-                pass
+                with os.fdopen(handle, "wb") as file:
+                    file.write(os.urandom(32).hex().encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    os.link(name, path)
             finally:
                 Path(name).unlink()
         except OSError as error:

@@ -74,7 +74,7 @@ def test_held_deletes_are_approved_without_a_script(desk: OpenDesk, company: Com
 def test_held_deletes_are_discarded(desk: OpenDesk, company: Company, held: str, script: bool) -> None:
     one = desk(java_script_enabled=script)
     one.go("held")
-    one.page.get_by_role("link", name="Discard").click()
+    one.page.get_by_role("link", name="Keep in the backend").click()
     one.page.get_by_label("Reason").fill("a mistake")
     one.page.get_by_role("button", name="Keep 34 entries").click()
     one.page.get_by_text("cancelled").first.wait_for()

@@ -224,7 +224,7 @@ def test_a_page_is_for_everybody(admin: Desk, busy: Busy, which: str) -> None:
 TEXTS = {
     "run failed": ("failed", "connection refused"),
     "run of an unread source": ("could not be read",),
-    "run held": ("34 deletes wait",),
+    "run held": ("Review and approve 34 deletes",),
     "run preview": ("Preview of",),
     "doctor": ("warning", "Advice"),
     "parked waiting": ("the name is longer",),
