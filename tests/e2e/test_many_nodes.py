@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -114,6 +115,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster(start: Start, tmp_path: Path) -> Iterator[Cluster]:
+    # A test that is run again has the folder of its first try.
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
     with own_postgres() as server:
         cluster = Cluster(start, tmp_path, server)
         try:
