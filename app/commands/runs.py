@@ -70,7 +70,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     RUN may be shortened, or be `latest`: the latest run that can be approved. The deletes that are still due are done
     now, here or by a worker.
 
-    Exit codes as of sync.
+    The exit codes are those of `usher sync`.
     """
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import has_credentials

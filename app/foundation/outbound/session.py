@@ -1,4 +1,7 @@
-"""``requests`` sessions for outgoing calls. They ignore the environment, keep no cookies and check all certificates."""
+"""``requests`` sessions for outgoing calls. They ignore the environment, keep no cookies and check all certificates.
+
+With ``BoundedAdapter``, they also limit the size and the time of responses.
+"""
 
 from collections.abc import Callable
 from http.cookiejar import DefaultCookiePolicy

@@ -1,6 +1,7 @@
 """The routes of the permission provider.
 
-``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
+``POST`` on the configured path is the permission-provider call. ``fast_path.py`` answers it before Flask, unless
+something is unusual. ``POST /permissions/explain`` takes the same body from
 operators and adds reasons. With ``data.at`` it decides as of another moment. It refuses unknown fields beside the
 requests, while the call ignores them, because a newer backend may send more. Errors are envelopes with a code other
 than 2xx, after which the caller retries and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if

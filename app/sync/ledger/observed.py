@@ -1,7 +1,8 @@
 """Observed items: stores what a verify read from the backend, and corrects the ledger.
 
-``stage_observed`` fills ``observed_item``. The other functions compare it with the ledger in set operations, and the
-fields by page. Afterwards the ledger contains what was observed, so that the next plan finds the differences.
+``stage_observed`` fills ``observed_item``. The other functions compare it with the ledger: items in set operations,
+their fields by page. Afterwards the ledger agrees with the backend about Usher's own items, so that the next plan finds
+the differences. Foreign items are only counted.
 """
 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
