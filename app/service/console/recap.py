@@ -6,17 +6,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from app.foundation.clock import epoch_ms
-from app.service.console.console import COUNT_LIMIT
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.run_changes import ACTIONS
 from app.service.console.run_reads import losses
-from app.sync.ledger.failure_lists import FailureCount, count_failures
+from app.sync.ledger.failure_lists import FailureCount
 from app.sync.ledger.items import ITEM_KINDS
-from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.history import Recap, recap, recent_runs
 from app.sync.runs.run import RUNNING, Run, RunStatus
-from app.sync.runs.status import HeldRun, held_runs
+from app.sync.runs.status import HeldRun
 
 _SHOWN = 3
 """The failed runs, and the waiting runs, that the recap names."""
@@ -41,20 +38,18 @@ class Recent(NamedTuple):
     """Runs that are queued or in progress."""
     held: Sequence[HeldRun]
     failing: dict[bool, int]
-    """Whether items are parked → their number. Numbers above ``COUNT_LIMIT`` are not exact."""
+    """Whether items are parked → their number, as far as it was counted."""
 
 
-def since_yesterday(connection: Connection, now: datetime) -> Recent | None:
-    """The recap; None: no run was ever requested."""
+def since_yesterday(
+    connection: Connection, now: datetime, held: Sequence[HeldRun], failures: Sequence[FailureCount]
+) -> Recent | None:
+    """The recap; None: no run was ever requested. ``held`` and ``failures``: those of now."""
     if not recent_runs(connection, 1):
         return None
     since = yesterday(now)
     recapped = recap(connection, since)
     changed: dict[str, Any] = recapped.done()
-    ledger_id = ledger_in_use(connection)
-    failing: Sequence[FailureCount] = ()
-    if ledger_id is not None:
-        failing = count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
     return Recent(
         since=since,
         recap=recapped,
@@ -70,6 +65,6 @@ def since_yesterday(connection: Connection, now: datetime) -> Recent | None:
         ],
         failed=recent_runs(connection, _SHOWN, statuses=(RunStatus.FAILED,), since=since, previews=False),
         waiting=recent_runs(connection, _SHOWN, statuses=(RunStatus.QUEUED, *RUNNING)),
-        held=held_runs(connection, epoch_ms(now)),
-        failing={parked: sum(row.items for row in failing if row.parked == parked) for parked in (True, False)},
+        held=held,
+        failing={parked: sum(row.items for row in failures if row.parked == parked) for parked in (True, False)},
     )

@@ -20,7 +20,7 @@ from app.service.console.recap import since_yesterday
 from app.service.console.runs import shown_status
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
-from app.sync.ledger.failure_lists import SameFailures, count_failures, failure_groups
+from app.sync.ledger.failure_lists import FailureCount, SameFailures, count_failures, failure_groups
 from app.sync.ledger.failures import PARKED_AFTER
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.history import recent_runs
@@ -69,14 +69,16 @@ def overview(console: Console) -> Response:
         concerns = parts.find_concerns(connection, now)
         sources = source_states(connection)
         alive = nodes(connection, now=epoch_ms(now))
+        ledger_id = ledger_in_use(connection)
+        failures = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
         context: dict[str, Any] = {
             **_verified(connection),
-            "backend": _backend_state(connection, last, held),
-            "recent": since_yesterday(connection, now),
+            "backend": _backend_state(connection, last, held, failures),
+            "recent": since_yesterday(connection, now, held, failures),
             "activity": _activity(connection, now),
             "alive": alive,
             "names": read_names(connection, [*mentions_of_runs(runs), *_mentions_of_holds(held)]),
-            "causes": _failure_causes(connection),
+            "causes": {} if ledger_id is None else _failure_causes(connection, ledger_id),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS + 1),
             "sources": sources,
             "source_of": {state.name: state for state in sources},
@@ -131,11 +133,8 @@ def _mentions_of_holds(held: Sequence[HeldRun]) -> Iterator[Mention]:
             yield Organization.kind, "", str(hold.get("organizationId") or "")
 
 
-def _failure_causes(connection: Connection) -> dict[str, Sequence[SameFailures]]:
+def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequence[SameFailures]]:
     """The causes of parked and of failing items, the most frequent first."""
-    ledger_id = ledger_in_use(connection)
-    if ledger_id is None:
-        return {}
     return {
         cause: failure_groups(connection, ledger_id, parked=cause is Cause.PARKED, limit=_CAUSES, most=COUNT_LIMIT)
         for cause in (Cause.PARKED, Cause.FAILING)
@@ -169,7 +168,9 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": last.at, "drifted": drifted}
 
 
-def _backend_state(connection: Connection, last: Run | None, held: Sequence[HeldRun]) -> tuple[str, int]:
+def _backend_state(
+    connection: Connection, last: Run | None, held: Sequence[HeldRun], failures: Sequence[FailureCount]
+) -> tuple[str, int]:
     """The state of the backend by the last full run: a key of the template's words. If it is in step, with the number
     of items that are not."""
     if is_applying(connection):
@@ -180,9 +181,7 @@ def _backend_state(connection: Connection, last: Run | None, held: Sequence[Held
         return "interrupted" if last.continued_by else "failed", 0
     if last.status is RunStatus.CANCELLED and last.held_until is None:
         return "cancelled", 0
-    ledger_id = ledger_in_use(connection)
-    failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
-    return "step", sum(run.deletes for run in held) + sum(row.items for row in failing)
+    return "step", sum(run.deletes for run in held) + sum(row.items for row in failures)
 
 
 def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
