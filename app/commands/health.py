@@ -40,7 +40,8 @@ def health(invocation: Invocation, proc: Path) -> None:
         config = invocation.config.resolve()
         processes = [process for process in processes if process.config and process.config.resolve() == config]
     if not processes:
-        raise CommandError("no usher serve, worker or backend runs here")
+        started = "" if invocation.config is None else f" that was started with {invocation.config}"
+        raise CommandError(f"no usher serve, worker or backend{started} runs here")
     # The processes of one server have the same arguments, and are checked once.
     distinct = {
         process.pid if process.command is LongRunning.WORKER else process.arguments: process for process in processes

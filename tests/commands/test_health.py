@@ -91,8 +91,8 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
         assert result.exit_code == (0 if result.stdout else 1)
         return result.stdout.strip() or result.stderr.strip().removeprefix("error: ")
 
-    assert ask() == "no usher serve, worker or backend runs here"
-    assert ask("sync") == "no usher serve, worker or backend runs here"
+    assert ask() == "no usher serve, worker or backend that was started with usher.yaml runs here"
+    assert ask("sync") == "no usher serve, worker or backend that was started with usher.yaml runs here"
     assert ask(f"serve --port {port}") == "ok"
     assert ask("serve --port 1").startswith("usher serve (process 1): http://127.0.0.1:1/healthz: ")
     assert ask("worker") == "usher worker (process 1): there is no usher.db yet"
@@ -127,7 +127,7 @@ def test_frozen_worker_is_unhealthy(usher_in: Usher, folder: Path, tmp_path_fact
         + "notifications: {worker_after: 2}\n"
     )
     assert usher_in("db", "upgrade").exit_code == 0
-    assert usher_in("health").stderr == "error: no usher serve, worker or backend runs here\n"
+    assert usher_in("health").stderr.endswith("backend that was started with usher.yaml runs here\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "app", "worker", "--config", "usher.yaml"],
