@@ -54,27 +54,6 @@ def test_other_dns_are_not_equal(one: str, other: str) -> None:
     assert normalized(one) != normalized(other)
 
 
-PLAIN = ["uid=a,ou=People,dc=c", "UID=b c,ou=People,dc=c", "cn=x,dc=c", "cn=y,dc=c"]
-ODD = [
-    "cn=a",
-    "no name",
-    "",
-    "cn=a\nb,dc=c",
-    "cn=Σ,dc=c",
-    "cn=a\\,b,dc=c",
-    "cn=a+uid=b,dc=c",
-    "x-own=a,dc=c",
-    "cn=a, dc=c",
-]
-
-
-@pytest.mark.parametrize("names", [[], PLAIN, ["uid=a,dc=c", "uid=b,dc=c"], *([*PLAIN, one] for one in ODD)])
-def test_all_normalized_equals_normalized(names: list[str]) -> None:
-    from app.directory.connectors.ldap.values import all_normalized, normalized
-
-    assert list(all_normalized(names)) == [normalized(one) for one in names]
-
-
 def test_is_below() -> None:
     from app.directory.connectors.ldap.values import is_below
 

@@ -4,11 +4,19 @@ A *set* is one configured search. ``LdapConnector.read`` reads all sets, the cha
 objects, and ends with a verdict.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
-from app.directory.connector import CursorRefusedError, DirectoryObject, Objects, ReadError, RequestedFields
-from app.directory.connectors.ldap import changes
+from app.directory.connector import (
+    ALL_ATTRIBUTES,
+    CursorRefusedError,
+    DirectoryObject,
+    Objects,
+    ReadError,
+    RequestedFields,
+)
+from app.directory.connectors.ldap.changes import NoCursorError, SyncreplChanges, UsnChanges, csn_cursor, usn_cursor
 from app.directory.connectors.ldap.objects import DN, FILTER_SIZE, Reader, SetReader
 from app.directory.connectors.ldap.session import LdapSession, Search, ServerUnavailableError, open_session
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
@@ -62,10 +70,15 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
         steps, answered = _part(reader, wanted, request.part), Answered.PART
     else:
         # Taken before the read, so that the next read includes what changes meanwhile.
-        cursor, no_cursor = changes.cursor_now(reader, wanted, request.since)
+        try:
+            cursor = _cursor_now(reader, wanted, request.since)
+        except NoCursorError as error:
+            no_cursor = str(error)
         steps = chain.from_iterable(map(reader.objects, reader.sets))
         if request.since:
-            steps, answered = _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES
+            if not cursor:
+                raise CursorRefusedError(no_cursor or "this directory has no incremental reads")
+            steps, answered = _changes(reader, wanted, request.since, cursor), Answered.CHANGES
     tally = MalformedTally()
     yield from tally.counted(steps)
     for set_reader in reader.sets:
@@ -78,14 +91,45 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
         yield tally.end("malformed object", cursor, answered)
 
 
+def _cursor_now(reader: Reader, wanted: RequestedFields, since: str) -> str:
+    """The cursor of a read that begins now. Empty if the preset has no incremental reads. Raises ``NoCursorError``.
+
+    ``since``: the cursor of the last read.
+    """
+    session, preset = reader.session, reader.preset
+    if preset.changes == "none":
+        return ""
+    _check_reported(reader, wanted)
+    context = session.naming_context(reader.settings.base)
+    for set_reader in reader.sets:
+        if session.naming_context(set_reader.base) != context:
+            where = f"{set_reader.where}.base"
+            raise NoCursorError(f"{where} is in another naming context than base; make it a source of its own")
+    session.root(refresh=True)
+    return usn_cursor(session, context, reader.now) if preset.changes == "usn" else csn_cursor(session, context, since)
+
+
+def _check_reported(reader: Reader, wanted: RequestedFields) -> None:
+    """Raises ``NoCursorError`` if a filter or a rule uses an attribute whose changes the server does not report."""
+    for attribute in sorted(reader.preset.silent):
+        for set_reader in reader.sets:
+            if re.search(rf"\({re.escape(attribute)}\s*[:~<>]?[^()]*=", set_reader.filter, re.IGNORECASE):
+                where = f"sets.{set_reader.name}.filter uses"
+                raise NoCursorError(f"{where} {attribute}, whose changes the server does not report")
+        for name, attributes in wanted.attributes.items():
+            # In Active Directory, all attributes include these.
+            in_all = reader.preset.changes == "usn" and ALL_ATTRIBUTES in attributes
+            if in_all or attribute.lower() in map(str.lower, attributes):
+                raise NoCursorError(f"rules of {name} use {attribute}, whose changes the server does not report")
+
+
 def _changes(
-    reader: Reader, wanted: RequestedFields, since: str, now: str, no_cursor: str
+    reader: Reader, wanted: RequestedFields, since: str, now: str
 ) -> Iterator[DirectoryObject | Gone | Malformed]:
-    if not now:
-        raise CursorRefusedError(no_cursor or "this directory has no incremental reads")
+    """The changes between two cursors. Raises ``CursorRefusedError``."""
     if since != now:
         _check_visible(reader, wanted.disabling)
-    yield from changes.changes_since(reader, since, now)
+    yield from (UsnChanges if reader.preset.changes == "usn" else SyncreplChanges)(reader, since, now)
 
 
 def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[DirectoryObject | Gone | Malformed]:

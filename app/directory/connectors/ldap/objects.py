@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,7 @@ from app.directory.connectors.ldap.values import (
     filter_text,
     guid_or_name,
     is_below,
-    member_names,
+    member_name,
     normalized,
     plain_dn,
     search_base,
@@ -81,12 +82,9 @@ class _Target(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """The use of an attribute."""
+    """The use of an attribute, whose name is in lower case."""
 
     name: str
-    """The attribute in lower case."""
-    text_name: str
-    """The name in rules, if the attribute is single-valued text and nothing else. Empty otherwise."""
     targets: Sequence[_Target]
     is_own: bool
     """Whether it is the id, the name or the expiry of the object."""
@@ -128,7 +126,7 @@ class SetReader:
         self._named_by = own.named_by
         self._naming = "" if own.named_by.lower() == DN else own.named_by.lower()
         """The attribute by which groups name the object. Empty: its DN."""
-        self._uses: dict[str, _Use] = {}
+        self._use_of = cache(self._use)
         self._several: dict[str, tuple[int, str]] = {}
         """Attribute → number of objects with several values, and the place of the first."""
         primary_groups = preset.primary_groups and bool(self.member_attributes)
@@ -163,12 +161,7 @@ class SetReader:
         attribute = ""
         try:
             for attribute, values in entry.attributes.items():
-                use = self._uses.get(attribute)
-                if use is None:
-                    use = self._uses[attribute] = self._use_of(attribute)
-                if use.text_name and len(values) == 1:
-                    value[use.text_name] = as_text(values[0])
-                    continue
+                use = self._use_of(attribute)
                 for target in use.targets:
                     self._convert_into(value, target, values, dn)
                 if use.is_own:
@@ -230,15 +223,10 @@ class SetReader:
                 f"{self.where}: {name} has several values{others}; the first is used (lists: [{name}] makes it a list)",
             )
 
-    # Uses of attributes.
-
-    def _use_of(self, attribute: str) -> _Use:
+    def _use(self, attribute: str) -> _Use:
         lower = attribute.lower()
-        is_member = lower.partition(";")[0] in self._members
         is_own = lower in (self._id, self._naming, self._expiry.lower())
-        targets = self._targets(attribute)
-        is_text = not is_own and not is_member and [target[1:] for target in targets] == [(as_text, False)]
-        return _Use(lower, targets[0].name if is_text else "", targets, is_own, is_member)
+        return _Use(lower, self._targets(attribute), is_own, lower.partition(";")[0] in self._members)
 
     def _targets(self, attribute: str) -> Sequence[_Target]:
         """The targets of an attribute. Options make another attribute of it (``cn;lang-de``)."""
@@ -265,7 +253,7 @@ class SetReader:
         attribute = found[1] if found else lower
         if attribute not in self._members:
             return
-        members += map(guid_or_name, values) if self._extended else member_names(values)
+        members += map(guid_or_name if self._extended else member_name, values)
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 

@@ -7,7 +7,7 @@ import base64
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,7 +16,6 @@ import ldap
 import ldap.dn
 
 from app.directory.connector import UnreadableValueError
-from app.foundation.batches import batches
 
 
 class LdapEntry(NamedTuple):
@@ -189,9 +188,6 @@ _NORMAL_RDN = re.compile(r"(?:cn|ou|dc|uid|o|c|l|st|sn|mail)=[!$-*\--:?-\[\]-~]+
 """An RDN in lower case that is normalized already, as most are: printable ASCII without characters to escape, and
 single blanks."""
 
-_NORMAL_RDNS = re.compile(f"{_NORMAL_RDN.pattern}(?:\\n{_NORMAL_RDN.pattern})*")
-"""Such RDNs, one per line."""
-
 
 def normalized(dn: str) -> str:
     """The DN in normal form, in which DNs of one entry are equal. Text that is no DN stays as it is.
@@ -204,20 +200,6 @@ def normalized(dn: str) -> str:
     if comma and _NORMAL_RDN.fullmatch(rdn) and (normal_parent := _normalized_parent(parent)):
         return f"{rdn},{normal_parent}"
     return _parsed(dn) or dn
-
-
-def all_normalized(dns: Sequence[str]) -> Sequence[str]:
-    """The DNs in normal form, several times faster than one by one."""
-    text = "\n".join(dns).lower()
-    lines = text.split("\n")
-    parts = [line.partition(",") for line in lines]
-    parents = {parent: _normalized_parent(parent) for parent in {parent for _, _, parent in parts}}
-    usual = len(lines) == len(dns) and all(parents.values())
-    if not usual or not _NORMAL_RDNS.fullmatch("\n".join([rdn for rdn, _, _ in parts])):
-        return [normalized(dn) for dn in dns]
-    if all(parent == normal for parent, normal in parents.items()):
-        return lines
-    return [f"{rdn},{parents[parent]}" for rdn, _, parent in parts]
 
 
 def _parsed(dn: str) -> str:
@@ -275,20 +257,12 @@ def as_text_or_plain_dn(value: bytes) -> str:
 def guid_or_name(value: bytes) -> str:
     """The GUID of an extended DN, or otherwise the normalized name of a member."""
     found = _GUID.match(value)
-    return str(uuid.UUID(found[1].decode())) if found else _member_name(as_text(value))
+    return str(uuid.UUID(found[1].decode())) if found else member_name(value)
 
 
-def member_names(values: Sequence[bytes]) -> Iterator[str]:
-    """The normalized names of members: DNs, or text such as a ``memberUid``."""
-    for batch in batches(values, 1_000):
-        texts = [as_text(value) for value in batch]
-        if "#" not in "".join(texts) and all("=" in text for text in texts):
-            yield from all_normalized(texts)
-        else:
-            yield from map(_member_name, texts)
-
-
-def _member_name(text: str) -> str:
+def member_name(value: bytes) -> str:
+    """The normalized name of a member: a DN, or text such as a ``memberUid``."""
+    text = as_text(value)
     return normalized(_OPTIONAL_UID.sub("", text)) if "=" in text else text
 
 
