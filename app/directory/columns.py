@@ -132,12 +132,8 @@ def _utc(value: datetime, zone: tzinfo) -> str:
 def column_converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:
     """Column → its conversion. Those that are fields of the kind get values of the field's type, as far as possible."""
     fields = KINDS[kind].fields if kind is not None else ()
-    by_name = {field.name: _BY_TYPE.get(field.type, _unchanged) for field in fields}
-    return {name: partial(_converted, by_name.get(name, _unchanged), zone) for name in columns}
-
-
-def _converted(convert: Callable[[object, object, tzinfo], object], zone: tzinfo, value: object) -> object:
-    return convert(plain_value(value, zone), value, zone)
+    by_name = {field.name: _BY_TYPE[field.type] for field in fields if field.type in _BY_TYPE}
+    return {name: partial(by_name.get(name, plain_value), zone=zone) for name in columns}
 
 
 def columns_of_parsed_text(kind: str | None) -> frozenset[str]:
@@ -146,25 +142,24 @@ def columns_of_parsed_text(kind: str | None) -> frozenset[str]:
     return frozenset(field.name for field in fields if field.type in {FieldType.TIME, FieldType.ALIASES})
 
 
-def _unchanged(plain: object, _: object, __: tzinfo) -> object:
-    return plain
-
-
-def _text(plain: object, _: object, __: tzinfo) -> object:
+def _text(value: object, zone: tzinfo) -> object:
     """Ids are numbers in most databases."""
+    plain = plain_value(value, zone)
     return str(plain) if isinstance(plain, int | float) and not isinstance(plain, bool) else plain
 
 
-def _boolean(plain: object, value: object, _: tzinfo) -> object:
+def _boolean(value: object, zone: tzinfo) -> object:
     """Not every database has booleans."""
+    plain = plain_value(value, zone)
     return _BOOLEANS.get(value, plain) if isinstance(value, int | Decimal | bytes) else plain
 
 
 _BOOLEANS: Mapping[object, bool] = {0: False, 1: True, b"\0": False, b"\1": True}
 
 
-def _time(plain: object, _: object, zone: tzinfo) -> object:
+def _time(value: object, zone: tzinfo) -> object:
     """Text without a zone gets ``zone``, like the values of time columns; ``infinity`` means no end."""
+    plain = plain_value(value, zone)
     if plain == "infinity":
         return None
     if not isinstance(plain, str):
@@ -179,8 +174,9 @@ def _time(plain: object, _: object, zone: tzinfo) -> object:
     return _utc(moment, zone)
 
 
-def _aliases(plain: object, _: object, __: tzinfo) -> object:
+def _aliases(value: object, zone: tzinfo) -> object:
     """A list, its JSON text (for databases without arrays), or a single alias."""
+    plain = plain_value(value, zone)
     if not isinstance(plain, str):
         return plain
     try:
@@ -189,7 +185,7 @@ def _aliases(plain: object, _: object, __: tzinfo) -> object:
         return [plain]
 
 
-_BY_TYPE: Mapping[FieldType, Callable[[object, object, tzinfo], object]] = {
+_BY_TYPE: Mapping[FieldType, Callable[..., object]] = {
     FieldType.ID: _text,
     FieldType.TEXT: _text,
     FieldType.ALIAS: _text,
