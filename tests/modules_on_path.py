@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import app
 from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
-from app.directory.file import FileSource
 from app.settings import Settings
 from app.sync.runs.run import RunRequest
+from tests.worlds.files import file_source
 from tests.worlds.syncing import SyncedWorld, Wire
 from tests.wsgi import WsgiAdapter
 
@@ -82,7 +82,7 @@ def count(folder: Path) -> dict[str, list[str]]:
     """Both paths, each measured once after a first, unmeasured pass."""
     world = SyncedWorld(f"sqlite:///{folder / 'usher.db'}", folder)
     world.transport = WsgiAdapter(unprofiled(world.wire))
-    world.sources = [FileSource(folder / "directory.jsonl")]
+    world.sources = [file_source(folder / "directory.jsonl")]
     engine = world.sync_engine()
     record: set[str] = set()
     for found, text in ((set[str](), ENTRY), (record, ENTRY + USER)):

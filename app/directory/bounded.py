@@ -17,10 +17,8 @@ from typing import Self
 
 import structlog
 
-from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, Reading, ReadRequest, Remark, Source, Verdict
+from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Step, Verdict
 from app.directory.source_settings import GuardSettings
-
-Step = Found | Gone | Malformed | Remark | End
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -73,6 +71,7 @@ class BoundedSource:
         policy: Policy | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.name = source.name
         self.source = source
         self.timeout = timeout
         self.stop = stop or threading.Event()
@@ -80,10 +79,6 @@ class BoundedSource:
         self.monotonic = monotonic
         self.abandoned: threading.Thread | None = None
         """The thread of a read that was closed before its end."""
-
-    @property
-    def name(self) -> str:
-        return self.source.name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         with ParallelReads() as reads:

@@ -1,43 +1,40 @@
 """Conversion of JSON objects to records, and back.
 
 ``record_from_object`` and ``object_from_record`` are inverse: an export can be read back. The fields are those of
-``app/directory/README.md``, "What a directory file holds".
-
-Unknown fields of organizations, users, groups, folders and documents are sent to the backend. In the other kinds they
-make the record malformed (``field_names.py``).
+``app/directory/README.md``, "What a directory file holds". ``field_names.py`` decides about unknown ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from app.access.kinds import KINDS, RecordKind, name_of_attribute
-from app.access.records import Carrier, FieldType, Fill, Record, User
+from app.access.records import AccessRole, AccessType, Carrier, FieldType, Fill, Record, User
 from app.directory.field_names import check_unknown, remarks_about
 from app.directory.fields import (
     ACCESS_FIELDS,
     Fields,
     MalformedRecordError,
     RepeatedKeys,
-    checked_access_role,
-    checked_access_type,
     checked_alias,
     checked_aliases,
     checked_context_value,
     checked_extra_fields,
     checked_flag,
     checked_id,
+    checked_member,
     checked_text,
     checked_time,
     name_of_type,
     usable_aliases,
 )
+from app.directory.source import Found, Malformed, ObjectId, Origin, Remark
 from app.directory.spelling import intended_name, resembling
 from app.foundation.clock import utc_text
 from app.foundation.text import quoted
 
 
 def plural(kind: str) -> str:
-    """The name of a list of records of a kind."""
     return f"{kind}s"
 
 
@@ -85,6 +82,22 @@ def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
         return None
 
 
+def record_steps(
+    values: Mapping[str, object], kind: str | None, place: str, origin: Origin | None, object_: ObjectId | None
+) -> Sequence[Found | Malformed | Remark]:
+    """The record of a row, or why there is none. A malformed fill disables nevertheless.
+
+    ``kind``: as for ``record_from_object``. ``object_``: the row, if it has a permanent id.
+    """
+    try:
+        record, remarks = record_from_object(values, kind)
+    except MalformedRecordError as error:
+        fill = disabling_record(values, kind or str(values.get("kind")))
+        malformed = Malformed(place, str(error), object_, values.get("disabled") is True)
+        return [malformed] if fill is None else [Found(fill, place, origin), malformed]
+    return [Found(record, place, origin), *(Remark(place, remark) for remark in remarks)]
+
+
 _CHECKS: Mapping[FieldType, Callable[[object, str], object]] = {
     FieldType.ID: checked_id,
     FieldType.TEXT: checked_text,
@@ -92,8 +105,8 @@ _CHECKS: Mapping[FieldType, Callable[[object, str], object]] = {
     FieldType.ALIASES: checked_aliases,
     FieldType.CONTEXT_VALUE: checked_context_value,
     FieldType.FLAG: checked_flag,
-    FieldType.ACCESS_TYPE: checked_access_type,
-    FieldType.ACCESS_ROLE: checked_access_role,
+    FieldType.ACCESS_TYPE: partial(checked_member, members={str(type_): type_ for type_ in AccessType}),
+    FieldType.ACCESS_ROLE: partial(checked_member, members={str(role): role for role in AccessRole}),
     FieldType.TIME: checked_time,
 }
 

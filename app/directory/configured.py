@@ -81,13 +81,7 @@ def source_from_settings(
         return PushedSource(settings.source_name)
     if isinstance(settings, ScimSourceSettings):
         return _scim_source(settings, store)
-    return FileSource(
-        settings.path,
-        name=settings.source_name,
-        require_end=settings.require_end,
-        shown=settings.shown_path,
-        store=settings.store,
-    )
+    return FileSource(settings)
 
 
 class _NoConnector:

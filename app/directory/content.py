@@ -23,12 +23,7 @@ _Reader = Callable[[IO[bytes], str], Iterator[_Step]]
 
 
 def read_content(
-    path: Path | str,
-    reader: _Reader[_Step],
-    *,
-    since: str = "",
-    store: StoreSettings | None = None,
-    shown: str = "",
+    path: Path | str, reader: _Reader[_Step], *, since: str = "", store: StoreSettings | None = None, shown: str = ""
 ) -> Iterator[_Step | End]:
     """The steps of ``reader``, which gets the content of a file or an object, and its name.
 
@@ -88,7 +83,6 @@ def _unpacked(file: IO[bytes], path: Path | str, name: str, size: int) -> IO[byt
 
 
 def is_folder(path: Path | str) -> bool:
-    """Whether a path is a folder."""
     try:
         return isinstance(path, Path) and path.is_dir()
     except OSError:

@@ -9,8 +9,8 @@ from typing import IO, NamedTuple
 from zoneinfo import ZoneInfo
 
 from app.access.kinds import KINDS
-from app.access.records import FieldType, Record
-from app.directory.casting import disabling_record, plural, record_from_object
+from app.access.records import FieldType
+from app.directory.casting import plural, record_steps
 from app.directory.columns import Convert, column_converters, columns_of_parsed_text, quoted_names
 from app.directory.connector import (
     ALL_ATTRIBUTES,
@@ -42,11 +42,8 @@ class CsvSource:
     """A CSV file whose rows are records."""
 
     def __init__(self, settings: CsvSourceSettings) -> None:
+        self.name = settings.source_name
         self._settings = settings
-
-    @property
-    def name(self) -> str:
-        return self._settings.source_name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         settings = self._settings
@@ -119,7 +116,6 @@ class _Cell(NamedTuple):
     skips_empty: bool
     """Whether the record does not have the field if the cell is empty."""
     empty: str | None
-    """The value of an empty cell."""
 
 
 class _Records:
@@ -196,13 +192,8 @@ class _Records:
             except UnreadableValueError as error:
                 return [Malformed(place, str(error), object_)]
         own_kind = {} if self._kind_index is None else {"kind": cells[self._kind_index] or self._kind}
-        try:
-            record, remarks = record_from_object({**own_kind, **values}, self._kind)
-        except MalformedRecordError as error:
-            malformed = Malformed(place, str(error), object_, values.get("disabled") is True)
-            fill = disabling_record(values, kind)
-            return [malformed] if fill is None else [_found(fill, place, object_), malformed]
-        return [_found(record, place, object_), *(Remark(place, remark) for remark in remarks)]
+        origin = None if object_ is None else Origin(object_)
+        return record_steps({**own_kind, **values}, self._kind, place, origin, object_)
 
     def _values(self, kind: str, cells: Sequence[str]) -> dict[str, object]:
         """The values of the record's fields. Raises ``UnreadableValueError``."""
@@ -223,10 +214,6 @@ class _Records:
                 if value is not None:
                     values[name] = value
         return values
-
-
-def _found(record: Record, place: str, object_: ObjectId | None) -> Found:
-    return Found(record, place, None if object_ is None else Origin(object_))
 
 
 def _flag(text: object) -> object:

@@ -129,10 +129,7 @@ class CsvTable:
 
 
 class _Lines:
-    """The lines of a file as text.
-
-    Raises ``ReadError`` for bytes in another encoding, a row that is too long, and a missing line end.
-    """
+    """The lines of a file as text. Raises ``ReadError`` for a line that cannot be used."""
 
     def __init__(self, stream: IO[bytes], file_name: str, encoding: str, *, require_line_end: bool) -> None:
         self._text = TextIOWrapper(stream, encoding, newline="")

@@ -7,7 +7,7 @@ YAML tags cannot create objects, times stay text as in JSON, and the expansion o
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import yaml
@@ -32,22 +32,11 @@ class _UnusableError(ValueError):
     """The document cannot be used."""
 
 
-def read_json(stream: IO[bytes], file_name: str) -> Reading:
-    """The records of a JSON document. Raises the errors of the stream."""
-    return _records(stream, file_name, _parse_json)
-
-
-def read_yaml(stream: IO[bytes], file_name: str) -> Reading:
-    """The records of a YAML document. Raises the errors of the stream."""
-    return _records(stream, file_name, _parse_yaml)
-
-
-def _records(
-    stream: IO[bytes], file_name: str, parse: Callable[[str], tuple[object, Mapping[str, Sequence[int]]]]
-) -> Reading:
-    """``parse`` returns the document, and list → the first line of each of its records."""
+def read_document(stream: IO[bytes], file_name: str, *, is_yaml: bool) -> Reading:
+    """The records of a JSON or YAML document. Raises the errors of the stream."""
     try:
-        document, lines = parse(_text_of(stream))
+        text = _text_of(stream)
+        document, lines = _parse_yaml(text) if is_yaml else (_parse_json(text), {})
         lists = _lists_of(document)
     except _UnusableError as error:
         yield End(Verdict.FAILED, f"{file_name}: {error}")
@@ -79,9 +68,9 @@ def _text_of(stream: IO[bytes]) -> str:
         raise _UnusableError(f"the bytes at {error.start} are not UTF-8") from error
 
 
-def _parse_json(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
+def _parse_json(text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=object_from_pairs) if text.strip() else {}, {}
+        return json.loads(text, object_pairs_hook=object_from_pairs) if text.strip() else {}
     except json.JSONDecodeError as error:
         raise _UnusableError(f"line {error.lineno}: not JSON: {error.msg}") from error
     except RecursionError as error:

@@ -41,20 +41,18 @@ def missing_fields(kind: str, names: Collection[str]) -> list[str]:
 
 
 def check_unknown(kind: str, unknown: Sequence[str], fields: Fields) -> None:
-    """Raises ``MalformedRecordError`` for unknown fields that may be misspelled, or would be ignored.
-
-    ``unknown``: their names. A YAML document also has names that are not text.
-    """
+    """Raises ``MalformedRecordError`` for unknown fields that may be misspelled, or would be ignored."""
     for name in unknown:
+        # YAML also has names that are not text.
         if isinstance(name, str):
-            _check_is_sent(kind, name)
+            if kind == Fill.kind and intended_name(name, _LISTS_OF_ALIASES) is not None:
+                raise MalformedRecordError(f"{quoted(name)}: is set by the user's own record only, and never sent")
             _check_spelling(kind, name, fields)
-        _check_is_used(kind, name)
-
-
-def _check_is_sent(kind: str, name: str) -> None:
-    if kind == Fill.kind and intended_name(name, _LISTS_OF_ALIASES) is not None:
-        raise MalformedRecordError(f"{quoted(name)}: is set by the user's own record only, and never sent")
+        if not KINDS[kind].has_extra_fields and not str(name).startswith(NOTE_PREFIX):
+            raise MalformedRecordError(
+                f"{quoted(name)}: is not a field of {_a(kind)} and would be ignored; leave it out, or begin a note's"
+                f" name with {NOTE_PREFIX}"
+            )
 
 
 def _check_spelling(kind: str, name: str, fields: Fields) -> None:
@@ -65,14 +63,6 @@ def _check_spelling(kind: str, name: str, fields: Fields) -> None:
     is_set_as_well = near in _KEYS_AND_TEXTS.get(kind, ()) and fields.get(near) is not None
     if not is_set_as_well or bare(name) == bare(near):
         raise MalformedRecordError(f"{quoted(name)}: is not a field of {_a(kind)}; did you mean {near}?")
-
-
-def _check_is_used(kind: str, name: str) -> None:
-    if not KINDS[kind].has_extra_fields and not str(name).startswith(NOTE_PREFIX):
-        raise MalformedRecordError(
-            f"{quoted(name)}: is not a field of {_a(kind)} and would be ignored; leave it out, or begin a note's"
-            f" name with {NOTE_PREFIX}"
-        )
 
 
 @lru_cache(maxsize=4096)

@@ -8,9 +8,7 @@ import math
 import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
-from app.access.records import AccessRole, AccessType
 from app.foundation.clock import EPOCH, from_epoch_ms
 from app.foundation.ids import MAX_ID_BYTES
 from app.foundation.text import quoted, value_text
@@ -26,8 +24,6 @@ MAX_INTEGER = 2**63 - 1
 
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
-
-_Member = TypeVar("_Member")
 
 Fields = dict[str, object]
 
@@ -157,19 +153,7 @@ def checked_flag(value: object, name: str) -> bool:
     return value
 
 
-_ACCESS_TYPES = {str(access_type): access_type for access_type in AccessType}
-_ACCESS_ROLES = {str(role): role for role in AccessRole}
-
-
-def checked_access_type(value: object, name: str) -> AccessType:
-    return _checked_member(value, name, _ACCESS_TYPES)
-
-
-def checked_access_role(value: object, name: str) -> AccessRole:
-    return _checked_member(value, name, _ACCESS_ROLES)
-
-
-def _checked_member(value: object, name: str, members: Mapping[str, _Member]) -> _Member:
+def checked_member(value: object, name: str, members: Mapping[str, object]) -> object:
     if not isinstance(value, str) or value not in members:
         raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(members)}")
     return members[value]

@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import IO
 
 import orjson
 
 from app.directory.casting import record_from_object
-from app.directory.connectors.objects.settings import StoreSettings
 from app.directory.content import is_folder, read_content
-from app.directory.documents import read_json, read_yaml
+from app.directory.documents import read_document
 from app.directory.fields import MalformedRecordError, object_from_pairs
+from app.directory.settings import FileSourceSettings
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.foundation.json_keys import repeats_no_key
 from app.foundation.text import counted, quoted
@@ -38,39 +38,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class FileSource:
     """A directory in one file, or in an object."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        name: str = "",
-        require_end: bool = False,
-        shown: str = "",
-        store: StoreSettings | None = None,
-    ) -> None:
-        """``path``: a path, or the URL of an object, which is in ``store``. ``require_end``: a read of JSON Lines
-        without an end record is partial. ``shown``: the file's name in places and reasons. Default: the path."""
-        self._path = path
-        self._store = store
-        self._shown = shown or str(path)
-        self._require_end = require_end
-        self._name = name or str(path)
-
-    @property
-    def name(self) -> str:
-        return self._name
+    def __init__(self, settings: FileSourceSettings) -> None:
+        self.name = settings.source_name
+        self._settings = settings
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
-        suffixes = [suffix.lower() for suffix in PurePath(self._path).suffixes if suffix.lower() != ".gz"]
+        path, shown = self._settings.path, self._settings.shown_path
+        suffixes = [suffix.lower() for suffix in PurePath(path).suffixes if suffix.lower() != ".gz"]
         ending = "".join(suffixes[-1:])
-        if ending not in ENDINGS and not is_folder(self._path):
+        if ending not in ENDINGS and not is_folder(path):
             yield End(
                 Verdict.FAILED,
-                f"{self._shown}: the name must end in {', '.join(ENDINGS)} (each may be followed by .gz);"
+                f"{shown}: the name must end in {', '.join(ENDINGS)} (each may be followed by .gz);"
                 " CSV files need a source of type csv",
             )
             return
-        reader = _DOCUMENT_READERS.get(ending, partial(read_lines, require_end=self._require_end))
-        yield from read_content(self._path, reader, since=request.since, store=self._store, shown=self._shown)
+        reader = _DOCUMENT_READERS.get(ending, partial(read_lines, require_end=self._settings.require_end))
+        yield from read_content(path, reader, since=request.since, store=self._settings.store, shown=shown)
 
 
 # JSON Lines.
@@ -78,8 +62,6 @@ class FileSource:
 
 @dataclass
 class _LinesRead:
-    """The state of a read."""
-
     records: int = 0
     """Including malformed ones."""
     malformed: int = 0
@@ -116,10 +98,7 @@ END_FIELDS = frozenset({"end", "records", "sequence"})
 
 
 def read_lines(stream: IO[bytes], file_name: str, *, require_end: bool = False) -> Reading:
-    """The records of a JSON Lines stream. Raises the errors of the stream.
-
-    ``require_end``: without an end record the read is partial.
-    """
+    """The records of a JSON Lines stream. Raises the errors of the stream. ``require_end``: as in the settings."""
     read = _LinesRead()
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -201,9 +180,9 @@ def object_from_line(line: bytes) -> object:
 
 
 _DOCUMENT_READERS: Mapping[str, Callable[[IO[bytes], str], Reading]] = {
-    ".json": read_json,
-    ".yaml": read_yaml,
-    ".yml": read_yaml,
+    ".json": partial(read_document, is_yaml=False),
+    ".yaml": partial(read_document, is_yaml=True),
+    ".yml": partial(read_document, is_yaml=True),
 }
 
 ENDINGS = (".jsonl", ".ndjson", *_DOCUMENT_READERS)

@@ -72,9 +72,6 @@ class Allowed:
         return None
 
 
-ANYTHING = Allowed()
-
-
 @dataclass(frozen=True, slots=True)
 class Push:
     """A valid push."""
@@ -86,7 +83,7 @@ class Push:
     """Records of which only the key is used."""
 
 
-def push_from_object(body: object, allowed: Allowed = ANYTHING) -> Push:
+def push_from_object(body: object, allowed: Allowed) -> Push:
     """The push of a JSON object. Raises ``MalformedPushError``, ``ForeignPushError``."""
     if not isinstance(body, dict):
         raise MalformedPushError(f"the body must be a JSON object, but is {name_of_type(body)}")
@@ -126,10 +123,7 @@ def record_of_upsert(value: object) -> Record:
 
 
 def record_of_key(value: object) -> Record:
-    """A record with the key of an item of ``remove``, which has ``kind``, the ids and no other field.
-
-    Raises ``MalformedRecordError``.
-    """
+    """A record with the key of an item of ``remove``, which has only ids. Raises ``MalformedRecordError``."""
     if isinstance(value, dict) and isinstance(kind := value.get("kind"), str) and kind in KINDS:
         key = [field.name for field in KINDS[kind].keys]
         for name in value:
@@ -187,11 +181,7 @@ class PushedSource:
     """A source of ``type: push``. A read finds no changes, so that pushed records stay in force."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is the same
         yield End(Verdict.COMPLETE, answered=Answered.CHANGES)

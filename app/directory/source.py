@@ -163,7 +163,8 @@ class ReadRequest:
 
 EVERYTHING = ReadRequest()
 
-Reading = Iterator[Found | Gone | Malformed | Remark | End]
+Step = Found | Gone | Malformed | Remark | End
+Reading = Iterator[Step]
 
 
 class Source(Protocol):

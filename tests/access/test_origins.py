@@ -16,7 +16,6 @@ from app.access.refresh.pushes import NumberedPush, apply_push
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.casting import record_from_object
-from app.directory.file import FileSource
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.pushes import PushedSource
@@ -24,6 +23,7 @@ from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import read_directory
 from tests.tables import make_tables
+from tests.worlds.files import file_source
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -108,7 +108,7 @@ def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     sources: list[Source] = [
         MappedSource("ad", people, rules_of(PEOPLE), SpoolFile.of(tmp_path, "ad")),
         BoundedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True)),
-        FileSource(Path("old.jsonl"), name="old.jsonl"),
+        file_source(Path("old.jsonl"), name="old.jsonl"),
         MappedSource("hr", personnel, rules_of(PERSONNEL)),
     ]
     yield OriginsWorld(engine, sources, people)

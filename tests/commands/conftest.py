@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from app.cli import usher
 from app.client.client import BackendClient
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
-from app.directory.file import FileSource
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.http.listening import wait_until_ready
 from app.sync.runs.directory_reads import read_directory
 from tests.forking import Forked, command
 from tests.tables import copy_migrated
+from tests.worlds.files import file_source
 
 DIRECTORY = """\
 organizations:
@@ -85,7 +85,7 @@ def read_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "directory.yaml").write_text(DIRECTORY)
     copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
     engine = open_engine(f"sqlite:///{folder}/usher.db")
-    read_directory(engine, [FileSource(folder / "directory.yaml", name="directory.yaml")], clock=utc_now)
+    read_directory(engine, [file_source(folder / "directory.yaml", name="directory.yaml")], clock=utc_now)
     engine.dispose()
     return folder / "usher.db"
 

@@ -9,11 +9,11 @@ from sqlalchemy import delete
 
 from app.access.tables import ACCESS_TABLES
 from app.directory.bounded import BoundedSource, Policy
-from app.directory.file import FileSource
 from app.directory.mapping.source import MappedSource
 from app.directory.pushes import PushedSource
 from app.foundation.database.engine import open_engine, writing
 from tests.commands.conftest import DIRECTORY, Usher
+from tests.worlds.files import file_source
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def changing_sources(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
         BoundedSource(MappedSource("ad", directories[0], rules), timeout=30),
         BoundedSource(MappedSource("hr", directories[1], rules), timeout=30),
         BoundedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
-        BoundedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
+        BoundedSource(file_source(Path("directory.yaml"), name="directory.yaml"), timeout=30),
     ]
     monkeypatch.setattr("app.commands.bootstrap.outgoing.sources_from_settings", lambda *_, **__: made)
     return directories

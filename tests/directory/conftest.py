@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app.directory.file import FileSource
-from app.directory.source import End, Found, Gone, Malformed, Remark
+from app.directory.source import End, Gone, Step
 from tests.directory.databases import Database, opened
+from tests.worlds.files import file_source
 
 collect_ignore = ["plugin_example"]
 """A package of its own, whose tests run where it is installed."""
 
-Step = Found | Gone | Malformed | Remark | End
 ReadFile = Callable[[str, bytes | str], list[Step]]
 
 
@@ -24,7 +23,7 @@ def read_file(tmp_path: Path) -> ReadFile:
     def read(name: str, content: bytes | str) -> list[Step]:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        steps = list(FileSource(path).read())
+        steps = list(file_source(path).read())
         assert [isinstance(step, End) for step in steps] == [False] * (len(steps) - 1) + [True]
         return [
             step if isinstance(step, End | Gone) else step._replace(place=step.place.replace(str(path), "file"))

@@ -10,10 +10,10 @@ import pytest
 
 from app.access.records import User
 from app.directory import bounded
-from app.directory.bounded import BoundedSource, ParallelReads, ReadingStoppedError, Step
+from app.directory.bounded import BoundedSource, ParallelReads, ReadingStoppedError
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Step, Verdict
 
 COMPLETE = End(Verdict.COMPLETE)
 

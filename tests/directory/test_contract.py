@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.access.records import User
-from app.directory.file import FileSource
-from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Source, Verdict
 from app.directory.testing.contract import SourceContract
 from app.directory.testing.world import Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
+from tests.worlds.files import file_source
 
 
 class FileWorld(SourceWorld):
@@ -22,8 +22,8 @@ class FileWorld(SourceWorld):
     def __init__(self, folder: Path) -> None:
         self._path = folder / "people.jsonl.gz"
 
-    def source(self) -> FileSource:
-        return FileSource(self._path, name="people")
+    def source(self) -> Source:
+        return file_source(self._path, name="people")
 
     def bring(self, content: Content) -> None:
         records = [
@@ -58,8 +58,8 @@ class FileWorld(SourceWorld):
 
     def failures(self):
         @contextmanager
-        def of(path: Path) -> Iterator[FileSource]:
-            yield FileSource(path)
+        def of(path: Path) -> Iterator[Source]:
+            yield file_source(path)
 
         plain = self._path.with_name("plain.jsonl.gz")
         plain.write_bytes(b"plain")

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from app.access.records import AccessRole, Grant, Membership, User
 from app.directory.configured import source_from_settings
 from app.directory.settings import CsvSourceSettings, DirectorySettings
-from app.directory.source import End, Found, Malformed, ObjectId, Source, Verdict
+from app.directory.source import End, Found, Malformed, ObjectId, Source, Step, Verdict
 from app.directory.testing.contract import SourceContract
-from app.directory.testing.world import CannotError, Content, SourceWorld, Step, read
+from app.directory.testing.world import CannotError, Content, SourceWorld, read
 from tests.worlds.faulty_reads import FaultyReads
 
 HEADER = ["kind", "userId", "name", "email", "organizationId"]

@@ -9,8 +9,8 @@ import yaml
 
 from app.access.records import AccessType, Folder, Membership, User
 from app.directory.documents import MAX_DOCUMENT_BYTES
-from app.directory.file import FileSource
 from app.directory.source import End, Found, Malformed, Remark, Verdict
+from tests.worlds.files import file_source
 
 DEMO = Path(__file__).parents[2] / "config" / "demo" / "directory.yaml"
 
@@ -185,7 +185,7 @@ def test_yaml_values_that_json_lacks_are_malformed(read_file) -> None:
 
 
 def test_the_demo_directory_is_complete_without_remarks() -> None:
-    steps = list(FileSource(DEMO).read())
+    steps = list(file_source(DEMO).read())
     assert steps[-1] == End(Verdict.COMPLETE)
     assert [step for step in steps if isinstance(step, Malformed | Remark)] == []
     document = yaml.safe_load(DEMO.read_text("utf-8"))

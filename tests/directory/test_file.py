@@ -11,9 +11,10 @@ import pytest
 
 from app.access.records import User
 from app.directory.configured import source_from_settings
-from app.directory.file import MAX_LINE_BYTES, FileSource, read_lines
+from app.directory.file import MAX_LINE_BYTES, read_lines
 from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, Verdict
+from tests.worlds.files import file_source
 
 ADA = b'{"kind": "user", "userId": "ada", "name": "Ada", "email": ""}\n'
 
@@ -75,7 +76,7 @@ def test_a_path_that_is_no_readable_file_fails(tmp_path: Path) -> None:
         "pipe.jsonl": "is not a regular file",
         "x" * 300 + ".jsonl": "File name too long",
     }.items():
-        end = end_of(list(FileSource(tmp_path / name).read()))
+        end = end_of(list(file_source(tmp_path / name).read()))
         assert end.verdict is Verdict.FAILED
         assert reason in end.reason
 
@@ -83,7 +84,7 @@ def test_a_path_that_is_no_readable_file_fails(tmp_path: Path) -> None:
 def test_a_file_that_is_written_to_while_it_is_read_is_failed(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_bytes(ADA)
-    steps = FileSource(path).read()
+    steps = file_source(path).read()
     assert isinstance(next(steps), Found)
     path.write_bytes(ADA * 2)
     end = end_of(list(steps))
@@ -127,7 +128,7 @@ def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
         file.writelines(lines())
     tracemalloc.start()
     try:
-        assert sum(isinstance(step, Found) for step in FileSource(path).read()) == 100_000
+        assert sum(isinstance(step, Found) for step in file_source(path).read()) == 100_000
         assert sum(isinstance(step, Malformed) for step in read_lines(EndlessLine(), "x")) == 0
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -136,8 +137,8 @@ def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_the_default_name_of_a_file_source_is_its_path(tmp_path: Path) -> None:
-    assert FileSource(tmp_path / "d.jsonl").name == str(tmp_path / "d.jsonl")
-    assert FileSource(tmp_path / "d.jsonl", name="people").name == "people"
+    assert file_source(tmp_path / "d.jsonl").name == str(tmp_path / "d.jsonl")
+    assert file_source(tmp_path / "d.jsonl", name="people").name == "people"
 
 
 END = b'{"end": true, "records": %d}\n'

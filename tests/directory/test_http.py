@@ -21,8 +21,8 @@ from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings, HttpSourceSettings
-from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId, ReadRequest, Verdict
-from app.directory.testing.world import Step, read
+from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId, ReadRequest, Step, Verdict
+from app.directory.testing.world import read
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import read_directory

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from app.directory.bounded import BoundedSource
-from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.directory_reads import ReadOptions, read_directory
@@ -18,6 +17,7 @@ from app.sync.runs.lock import sync_lock
 from app.sync.runs.run import RunRequest
 from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of
+from tests.worlds.files import file_source
 
 Lie = Callable[[People], None]
 
@@ -391,7 +391,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
         name = inner.name
 
         def read(self, request: ReadRequest = EVERYTHING) -> Reading:
-            for number, step in enumerate(FileSource(people.file, name="people").read()):
+            for number, step in enumerate(file_source(people.file, name="people").read()):
                 if number == 5:
                     with people.file.open("a") as file:
                         file.write("\n")

@@ -15,13 +15,13 @@ from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
-from app.directory.file import FileSource
 from app.directory.source import Verdict
 from app.directory.source_settings import GuardSettings
 from app.directory.testing.world import Content, Person, SourceWorld, changed, some_content
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import read_directory
+from tests.worlds.files import file_source
 
 
 class FaultyReads:
@@ -34,7 +34,7 @@ class FaultyReads:
         """Repeats complete and incremental reads while the directory changes."""
         engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
         METADATA.create_all(engine)
-        organizations = FileSource(tmp_path / "organizations.jsonl", name="organizations")
+        organizations = file_source(tmp_path / "organizations.jsonl", name="organizations")
         chance, content, broken = random.Random(20261122), some_content(20), 0
 
         def is_read(full_every: float) -> bool:

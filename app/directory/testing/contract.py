@@ -7,8 +7,7 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-The fixture returns a ``SourceWorld`` (``world.py``). If a world raises ``CannotError`` for an
-unsupported operation, the test is skipped.
+The fixture returns a ``SourceWorld`` (``world.py``). If it raises ``CannotError``, the test is skipped.
 """
 
 import random
@@ -18,8 +17,8 @@ import tracemalloc
 from collections.abc import Iterable, Sequence
 
 from app.access.records import Membership, User
-from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
-from app.directory.testing.world import Content, Kept, Person, SourceWorld, Step, changed, claim, read, some_content
+from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Step, Verdict
+from app.directory.testing.world import Content, Kept, Person, SourceWorld, changed, claim, read, some_content
 
 
 class SourceContract:

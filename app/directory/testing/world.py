@@ -17,12 +17,10 @@ from typing import NamedTuple
 from app.access.records import Membership, Record, User
 from app.directory.configured import source_from_settings
 from app.directory.settings import DirectorySettings
-from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, ObjectId, ReadRequest, Remark, Source, Verdict
+from app.directory.source import EVERYTHING, End, Found, Gone, ObjectId, ReadRequest, Source, Step, Verdict
 
 
 class Person(NamedTuple):
-    """A person in a directory."""
-
     name: str
     email: str
 
@@ -70,9 +68,6 @@ class SourceWorld(ABC):
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
         """Causes of failure (a wrong password, no server) → a source whose reads fail."""
         raise CannotError("reads cannot fail")
-
-
-Step = Found | Gone | Malformed | Remark | End
 
 
 class Kept:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.directory.pushes import ANYTHING
+from app.directory.pushes import Allowed
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.directory.testing.contract import SourceContract
 from app.directory.testing.world import CannotError, Content, SourceWorld
@@ -25,7 +25,7 @@ class Sent:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         with self._path.open("rb") as body:
-            yield from UploadedSource(self.name, body, ANYTHING).read(request)
+            yield from UploadedSource(self.name, body, Allowed()).read(request)
 
 
 class PushWorld(SourceWorld):
@@ -68,7 +68,7 @@ class PushWorld(SourceWorld):
     def failures(self) -> dict[str, AbstractContextManager[Source]]:
         @contextmanager
         def of(body: bytes) -> Iterator[Source]:
-            yield UploadedSource("app", BytesIO(body), ANYTHING)
+            yield UploadedSource("app", BytesIO(body), Allowed())
 
         return {"nothing": of(b""), "no JSON": of(b"<html>\n"), "another number": of(b'{"end": true, "records": 7}\n')}
 

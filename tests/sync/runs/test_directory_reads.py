@@ -17,8 +17,7 @@ from app.access.contents import SourceState, export_records, model_counts, sourc
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.access.revisions import current_revision, latest_revision
 from app.commands.schema import METADATA
-from app.directory.file import FileSource
-from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
+from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Source, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.directory_reads import (
     ReadOptions,
@@ -31,6 +30,7 @@ from app.sync.runs.directory_reads import (
     read_directory,
 )
 from tests.tables import make_tables
+from tests.worlds.files import file_source
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NOW_MS = 1_793_534_400_000
@@ -86,7 +86,7 @@ Refresh = Callable[..., RefreshReport]
 
 @pytest.fixture
 def run(engine: Engine) -> Refresh:
-    def run(*sources: GivenSource | FileSource, accept_empty: tuple[str, ...] = ()) -> RefreshReport:
+    def run(*sources: Source, accept_empty: tuple[str, ...] = ()) -> RefreshReport:
         return read_directory(engine, sources, ReadOptions(accept_empty=accept_empty), clock=lambda: NOW)
 
     return run
@@ -549,12 +549,12 @@ def test_object_from_report_is_json(run: Refresh) -> None:
 
 
 def test_export_is_read_back_as_the_same_model(engine: Engine, run: Refresh, tmp_path: Path) -> None:
-    demo = FileSource(Path(__file__).parents[3] / "config" / "demo" / "directory.yaml")
+    demo = file_source(Path(__file__).parents[3] / "config" / "demo" / "directory.yaml")
     assert run(demo).problems.total == 0
     exported = tmp_path / "export.jsonl"
     exported.write_bytes(b"".join(orjson.dumps(fields) + b"\n" for fields in export(engine)))
     before = model(engine)
-    report = run(FileSource(exported))
+    report = run(file_source(exported))
     assert (report.revision, report.changed, report.problems.total) == (1, False, 0)
     assert model(engine) == before
 
