@@ -36,10 +36,7 @@ _WAITING = frozenset({429, 500, 502, 503, 504})
 _QUOTA = (b'"quotaExceeded"', b'"rateLimitExceeded"', b'"userRateLimitExceeded"')
 """Reasons with which Google answers 403 instead of 429."""
 
-_ADVICE = {
-    403: "grant the client the right to read it",
-    404: "check base_url and the path",
-}
+_ADVICE = {403: "grant the client the right to read it", 404: "check base_url and the path"}
 
 
 class RefusedError(ReadError):
@@ -52,21 +49,15 @@ class RefusedError(ReadError):
 
 
 class JsonResponse(NamedTuple):
-    """A response with JSON."""
-
     body: object
     content: bytes
-    """The bytes of ``body``."""
     url: str
     next_link: str
     """The link ``next`` of the header ``Link``. Empty if there is none."""
 
 
 class HttpClient:
-    """GET requests to one origin, as a context manager. Threads may share it.
-
-    ``wait``: waits for seconds between two tries.
-    """
+    """GET requests to one origin. Threads may share it. ``wait``: waits for seconds between two tries."""
 
     def __init__(
         self, settings: HttpSettings, *, clock: Clock = utc_now, wait: Callable[[float], None] = sleep
@@ -90,7 +81,6 @@ class HttpClient:
         return session_for(self._route, adapter=adapter)
 
     def close(self) -> None:
-        """Closes the connections."""
         self._session.close()
         self._token_session.close()
 
@@ -163,7 +153,6 @@ class HttpClient:
 
 
 def _must_wait(response: requests.Response) -> bool:
-    """Whether the server refuses a request for the moment."""
     is_quota = response.status_code == requests.codes.forbidden and any(reason in response.content for reason in _QUOTA)
     return is_quota or response.status_code in _WAITING
 

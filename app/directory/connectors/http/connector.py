@@ -22,7 +22,7 @@ from app.directory.connector import (
 )
 from app.directory.connectors.http.client import HttpClient, RefusedError
 from app.directory.connectors.http.paging import MAX_ID_BYTES, IncompleteError, PageReader, value_at
-from app.directory.connectors.http.settings import DeltaSettings, HttpSettings, MembersSettings
+from app.directory.connectors.http.settings import ApiSetSettings, DeltaSettings, HttpSettings, MembersSettings
 from app.directory.fields import MalformedRecordError, checked_text
 from app.directory.source import (
     EVERYTHING,
@@ -44,8 +44,6 @@ _Result = TypeVar("_Result")
 
 
 class HttpConnector:
-    """An API of an identity provider."""
-
     def __init__(
         self, settings: HttpSettings, *, clock: Clock = utc_now, wait: Callable[[float], None] = sleep
     ) -> None:
@@ -63,8 +61,6 @@ class HttpConnector:
 
 
 class _Read:
-    """One read."""
-
     def __init__(self, settings: HttpSettings, client: HttpClient, wanted: RequestedFields) -> None:
         self._preset = settings.preset_in_force()
         self._max_in_flight = settings.max_in_flight
@@ -102,23 +98,16 @@ class _Read:
         """The objects of a set, and those below them. Raises ``ReadError`` and ``IncompleteError``."""
         settings = self._sets[name]
         query = {**settings.query, **self._selection(name)}
+        members = self._members_of(name)
+        has_list = members is not None and members.path is not None
         total = None if settings.count is None else self._pages.count(settings.count, settings.query)
-        paths, expanded, count = deque([settings.path or ""]), set[str](), 0
+        paths, count = deque([settings.path or ""]), 0
+        expanded: set[str] = set()
         while paths:
             for items in self._pages.pages(paths.popleft(), query, name):
                 steps = [self._object(name, item, count + at) for at, item in enumerate(items, 1)]
                 count += len(items)
-                if settings.children is not None:
-                    for step, item in zip(steps, items, strict=True):
-                        # Without an id, the objects below are missing, too, and so the read is not except_malformed.
-                        object_ = step.object if isinstance(step, Malformed) else step.id
-                        if object_ is not None and value_at(item, settings.child_count) != 0:
-                            if object_.id in expanded:
-                                raise IncompleteError(f"{step.place}: is below itself")
-                            expanded.add(object_.id)
-                            paths.append(settings.children.replace("{id}", quote(object_.id, safe="")))
-                members = self._members_of(name)
-                has_list = members is not None and members.path is not None
+                paths += _lists_below(settings, steps, items, expanded)
                 yield from self._parallel(self._with_members, steps) if has_list else steps
         if total is not None and count != total:
             raise IncompleteError(f"{settings.path}: has {total:,} objects, but {count:,} were returned")
@@ -155,16 +144,20 @@ class _Read:
         waiting: deque[Future[_Result]] = deque()
         pool = ThreadPoolExecutor(self._max_in_flight, thread_name_prefix="http source")
         try:
-            for item in (*items, None):
-                if item is not None:
-                    waiting.append(pool.submit(work, item))
-                while waiting and (item is None or len(waiting) > self._max_in_flight):
-                    try:
-                        yield waiting.popleft().result()
-                    except IncompleteError as error:
-                        self._incomplete.append(str(error))
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > self._max_in_flight:
+                    yield from self._complete(waiting.popleft())
+            while waiting:
+                yield from self._complete(waiting.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _complete(self, future: Future[_Result]) -> Iterator[_Result]:
+        try:
+            yield future.result()
+        except IncompleteError as error:
+            self._incomplete.append(str(error))
 
     def _with_members(self, step: DirectoryObject | Malformed) -> DirectoryObject | Malformed:
         """An object with its members, if these have a list. Raises ``ReadError`` and ``IncompleteError``."""
@@ -188,10 +181,7 @@ class _Read:
     # Incremental reads.
 
     def _links(self, since: str) -> dict[str, str]:
-        """Set → the link to its changes from now on, or since a cursor. Empty if only complete reads are possible.
-
-        Raises ``CursorRefusedError``.
-        """
+        """Set → the link to its changes, or nothing if all reads are complete ones. Raises ``CursorRefusedError``."""
         deltas = {
             name: settings.delta
             for name, settings in self._sets.items()
@@ -245,6 +235,22 @@ class _Read:
         item = self._pages.single(path, self._selection(object_.set))
         step = self._object(object_.set, item, 1)
         return step._replace(object=object_) if isinstance(step, Malformed) else self._with_members(step)
+
+
+def _lists_below(
+    settings: ApiSetSettings, steps: Sequence[DirectoryObject | Malformed], items: Sequence[object], known: set[str]
+) -> Iterator[str]:
+    """The paths of the lists below objects, which are added to ``known``. Raises ``IncompleteError`` for a cycle."""
+    if settings.children is None:
+        return
+    for step, item in zip(steps, items, strict=True):
+        # Without an id, the objects below are missing, too, and so the read is not except_malformed.
+        object_ = step.object if isinstance(step, Malformed) else step.id
+        if object_ is not None and value_at(item, settings.child_count) != 0:
+            if object_.id in known:
+                raise IncompleteError(f"{step.place}: is below itself")
+            known.add(object_.id)
+            yield settings.children.replace("{id}", quote(object_.id, safe=""))
 
 
 def _id(item: Mapping[str, object], key: str) -> str:

@@ -25,8 +25,6 @@ class IncompleteError(Exception):
 
 
 class PageReader:
-    """Reads the lists of an API."""
-
     def __init__(self, client: HttpClient, preset: ApiPreset) -> None:
         self._client = client
         self._preset = preset

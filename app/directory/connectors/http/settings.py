@@ -101,7 +101,6 @@ class ApiSetSettings(SettingsSection):
     named_by: tuple[Key, ...] = ("id",)
     """The keys with the names by which groups refer to the object."""
     members: MembersSettings | None = None
-    """The members of its objects."""
     children: PathOfObject | None = None
     """The list of the objects below an object (``groups/{id}/children``)."""
     child_count: str = Field(default="", max_length=200)

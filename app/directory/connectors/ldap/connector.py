@@ -92,10 +92,7 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
 
 
 def _cursor_now(reader: Reader, wanted: RequestedFields, since: str) -> str:
-    """The cursor of a read that begins now. Empty if the preset has no incremental reads. Raises ``NoCursorError``.
-
-    ``since``: the cursor of the last read.
-    """
+    """The cursor of a read that begins now. Empty if the preset has no incremental reads. Raises ``NoCursorError``."""
     session, preset = reader.session, reader.preset
     if preset.changes == "none":
         return ""
@@ -160,7 +157,6 @@ def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[Direc
 def _named_by_attribute(
     reader: Reader, set_reader: SetReader, wanted: RequestedFields, part: Part
 ) -> Iterator[DirectoryObject | Malformed]:
-    """The users of a set that the request names by an attribute."""
     for attributes, texts in ((wanted.user_ids, part.user_ids), (wanted.user_aliases, part.aliases)):
         if (attribute := attributes.get(set_reader.name)) is not None:
             for batch in batches(texts, FILTER_SIZE):

@@ -94,8 +94,7 @@ class _Use(NamedTuple):
 class SetReader:
     """The attributes to request for a set, and the objects made of its entries.
 
-    ``wanted``: the attributes that rules name. ``with_members``: whether rules use members. ``now``: the time of the
-    read, for accounts that expire.
+    ``wanted``: the attributes that rules name. ``with_members``: whether rules use members. ``now``: as of ``Reader``.
     """
 
     def __init__(
@@ -194,7 +193,6 @@ class SetReader:
         return self._reports_expiry and bool(ends) and 0 < as_integer(ends[0]) <= self._now
 
     def _object_id(self, entry: LdapEntry) -> ObjectId | None:
-        """The id of a malformed entry."""
         with suppress(UnreadableValueError):
             id_ = next((self._converted(self._id, raw) for raw in entry.values(self._id)), None)
             return ObjectId(self.name, str(id_)) if id_ not in (None, "") else None
@@ -281,10 +279,7 @@ class SetReader:
 
 
 class Reader:
-    """Reads the objects of sets over one connection.
-
-    ``now``: the time of the read. An account that expires at or before it has expired.
-    """
+    """Reads the objects of sets over one connection. ``now``: the time of the read, for accounts that expire."""
 
     def __init__(self, session: LdapSession, wanted: RequestedFields, now: datetime) -> None:
         settings = session.settings
@@ -325,7 +320,6 @@ class Reader:
             yield from self.objects_of(set_reader, page.entries)
 
     def by_ids(self, set_reader: SetReader, ids: Sequence[str]) -> Iterator[DirectoryObject | Malformed]:
-        """The objects of a set with these ids."""
         for batch in batches(ids, FILTER_SIZE):
             yield from self.objects(set_reader, set_reader.value_filter(set_reader.id, batch))
 

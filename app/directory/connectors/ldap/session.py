@@ -44,8 +44,6 @@ class ServerUnavailableError(ReadError):
 
 
 class Search(NamedTuple):
-    """The parameters of a search."""
-
     base: str
     filter: str
     attributes: Sequence[str]
@@ -152,13 +150,11 @@ class LdapSession:
         return message
 
     def abandon(self, message: int) -> None:
-        """Cancels a search."""
         if not self._is_closed:
             with suppress(ldap.LDAPError):
                 self.connection.abandon_ext(message)
 
     def close(self) -> None:
-        """Closes the connection, with all searches."""
         self._is_closed = True
         with suppress(ldap.LDAPError):
             self.connection.unbind_ext()
@@ -297,7 +293,6 @@ _SEARCH_ERRORS = {
     " ({message}); choose the preset of this server",
     ldap.SERVER_DOWN: "{where}: the connection to {server} was lost before the end of the search",
 }
-"""Error → message."""
 
 _AD_LOGIN_ERRORS = {
     "525": "the server knows no such name; correct bind_dn",

@@ -93,7 +93,6 @@ class Preset(SettingsSection):
 
 @cache
 def preset(name: PresetName) -> Preset:
-    """A preset."""
     text = files(__package__).joinpath("presets", f"{name}.yaml").read_text("utf-8")
     return Preset.model_validate(yaml.safe_load(text))
 
@@ -142,7 +141,6 @@ class LdapConnectionSettings(SettingsSection):
     base: Dn
     """The DN below which everything is read."""
     preset: PresetName
-    """The kind of directory."""
     bind_dn: str = Field(default="", max_length=1000)
     """The reader: a DN, or another name that the server accepts (``usher@corp.example``). Empty: anonymous."""
     bind_password: SecretStr = SecretStr("")
@@ -162,7 +160,6 @@ class LdapConnectionSettings(SettingsSection):
     answer_timeout: float = Field(default=60, gt=0, le=3600)
     """Timeout of each response, for example a page, in seconds."""
     page_size: int = Field(default=1000, ge=1, le=100_000)
-    """Objects per page."""
     sets: Mapping[str, SetSettings] = Field(default_factory=dict)
     """Changes to the sets of the preset, and further sets."""
     account_expiry: bool = True

@@ -70,7 +70,6 @@ def as_text_or_base64(value: bytes) -> str:
 
 
 def as_integer(value: bytes) -> int:
-    """A whole number."""
     try:
         return int(value)
     except ValueError:
@@ -146,7 +145,6 @@ def as_time(value: bytes) -> str:
 
 
 def as_base64(value: bytes) -> str:
-    """Bytes in Base64."""
     return base64.b64encode(value).decode()
 
 
@@ -164,7 +162,6 @@ CONVERSIONS: Mapping[str, Callable[[bytes], Plain]] = {
     "time": as_time,
     "base64": as_base64,
 }
-"""The conversions of presets and of the setting ``convert``."""
 
 
 # DNs, and names of members.
@@ -270,12 +267,10 @@ def member_name(value: bytes) -> str:
 
 
 def filter_bytes(value: bytes) -> str:
-    """Bytes, escaped for a filter."""
     return "".join(f"\\{byte:02x}" for byte in value)
 
 
 def filter_text(text: str) -> str:
-    """Text, escaped for a filter."""
     return "".join(
         letter
         if letter.isascii() and (letter.isalnum() or letter in "-_.@ ")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
 
 PART_BYTES = 8 * 1024 * 1024
-"""The size of a part."""
 
 _MAX_RETRIES = 4
 """The retries of a request that the store refuses for the moment, or whose connection is lost."""
@@ -47,10 +46,7 @@ _CAUSES = (
     (r"dns error", "{store}: the name cannot be resolved; check store.endpoint and store.region"),
     (r"ConnectionRefused", "{store}: nothing listens there (connection refused); check store.endpoint"),
     (r"kind: Connect[\s\S]*TimedOut", "{store}: no connection within connect_timeout; check store.endpoint"),
-    (
-        r"TimedOut",
-        "{store}: a response took longer than answer_timeout; check store.endpoint and the store",
-    ),
+    (r"TimedOut", "{store}: a response took longer than answer_timeout; check store.endpoint and the store"),
     (r"NotPartial", "{store} returned all of it instead of a part; store it without Content-Encoding"),
     (r"kind: Connect", "{store}: no connection, or no TLS that this machine trusts; check store.endpoint"),
     (r"kind: (Interrupted|Body)|IncompleteBody", "the connection to {store} was lost, and several retries failed"),
@@ -144,7 +140,6 @@ class StoredObject(RawIOBase):
         return new_store(self._bucket, config=config, client_options=client, retry_config=retry)
 
     def _fail(self, error: str) -> NoReturn:
-        """Raises ``ReadError``."""
         for pattern, message in _CAUSES:
             if match := re.search(pattern, error):
                 store = address_of(self._settings.endpoint) if self._settings.endpoint else "the store"

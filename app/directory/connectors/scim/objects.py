@@ -23,7 +23,6 @@ from app.foundation.database.engine import reading
 from app.foundation.database.statements import run
 
 USER, GROUP = "User", "Group"
-"""The types of resources."""
 
 SET_OF_TYPE = {USER: USERS, GROUP: GROUPS}
 

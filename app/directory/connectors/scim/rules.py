@@ -4,7 +4,6 @@ from app.directory.mapping.cel import IT, MEMBER
 from app.directory.mapping.settings import RuleSettings, disabled_if
 
 USERS, GROUPS = "users", "groups"
-"""The sets of objects."""
 
 
 def name_in_address(name: str) -> str:

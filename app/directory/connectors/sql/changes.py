@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, or_
 
@@ -136,12 +136,11 @@ class HighWaterMark:
         return None if self._greatest is None else position_of(self._greatest)
 
 
-class Cursor:
+class Cursor(NamedTuple):
     """The positions of all queries of a source, and the rows of each that changed last (id → position)."""
 
-    def __init__(self, positions: Mapping[str, Position], newest: Mapping[str, Mapping[str, Position]]) -> None:
-        self.positions = positions
-        self.newest = newest
+    positions: Mapping[str, Position]
+    newest: Mapping[str, Mapping[str, Position]]
 
     @classmethod
     def parse(cls, text: str, names: frozenset[str]) -> "Cursor":
@@ -215,7 +214,7 @@ def check_not_restored(snapshot: SqlSnapshot, rows: QueryRows, cursor: Cursor) -
                 del missing[identifier]
     if missing and query.deleted_query:
         for values in deleted_rows(snapshot, rows, since_start):
-            missing.pop(_id_or_empty(rows, values), None)
+            missing.pop(_id_or_none(rows, values) or "", None)
     if missing:
         raise CursorRefusedError(
             f"row {quoted(min(missing))} of queries.{query.name} is missing or older than in the cursor: the database"
@@ -274,15 +273,15 @@ def _positions(rows: QueryRows, batch: Sequence[Any]) -> Iterator[tuple[str, Pos
     for row in batch:
         values = dict(zip(rows.columns, row, strict=True))
         position = values[rows.query.cursor]
-        if position is not None and (identifier := _id_or_empty(rows, values)):
+        if position is not None and (identifier := _id_or_none(rows, values)) is not None:
             try:
                 yield identifier, position_of(position)
             except NoPositionError as error:
                 raise CursorRefusedError(f"the cursor column of queries.{rows.query.name} {error}") from None
 
 
-def _id_or_empty(rows: QueryRows, values: Mapping[str, object]) -> str:
+def _id_or_none(rows: QueryRows, values: Mapping[str, object]) -> str | None:
     try:
         return rows.id_of_row(values)
     except MalformedRecordError:
-        return ""
+        return None

@@ -26,11 +26,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class RowLookup:
-    """Finds rows by id, organization and user.
-
-    Ids are text, and columns have any type. If the text cannot be converted to the column's type exactly, nothing is
-    looked up, because a row that is not found is reported as gone.
-    """
+    """Ids are text, and columns have any type. If the text cannot be converted to the column's type exactly, nothing is
+    looked up, because a row that is not found is reported as gone."""
 
     def __init__(self, snapshot: SqlSnapshot) -> None:
         self._snapshot = snapshot
@@ -47,7 +44,6 @@ class RowLookup:
         return all(self._type(rows, column) in _COMPARABLE for column in columns & set(rows.columns))
 
     def part(self, rows: QueryRows, part: Part) -> Iterator[RowStep]:
-        """The rows of a part."""
         name, seen = rows.query.name, set[str]()
         for where in self._conditions(rows, part):
             for row in rows.convert(self._snapshot.stream(name, rows.query.text, where)):

@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import Any, NamedTuple
 
 from app.access.kinds import KINDS
-from app.directory.casting import disabling_record, record_from_object
+from app.directory.casting import record_steps
 from app.directory.columns import (
     build_row_id,
     column_converters,
@@ -129,7 +129,6 @@ class QueryRows:
         return ObjectId(self.query.name, identifier) if self.key else None
 
     def _is_disabled(self, values: Mapping[str, object]) -> bool:
-        """Whether a malformed row is disabled."""
         if self.query.kind is None or "disabled" not in values:
             return False
         with suppress(UnreadableValueError):
@@ -168,14 +167,8 @@ class QueryRows:
                 yield Gone(ObjectId(self.query.name, row.id))
 
     def _record_steps(self, row: Row) -> Sequence[Step]:
-        kind, origin = self.query.kind, Origin(ObjectId(self.query.name, row.id))
-        try:
-            record, remarks = record_from_object(row.values, kind)
-        except MalformedRecordError as error:
-            fill = disabling_record(row.values, str(kind))
-            malformed = Malformed(row.place, str(error), self._object(row.id), self._is_disabled(row.values))
-            return [malformed] if fill is None else [Found(fill, row.place, origin), malformed]
-        return [Found(record, row.place, origin), *(Remark(row.place, remark) for remark in remarks)]
+        origin = Origin(ObjectId(self.query.name, row.id))
+        return record_steps(row.values, self.query.kind, row.place, origin, self._object(row.id))
 
     def _object_steps(self, row: Row) -> Sequence[Step]:
         present = {column: value for column, value in row.values.items() if value is not None}
@@ -199,10 +192,9 @@ _NUMBERED = re.compile(r"(.+):\d+")
 
 
 def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
-    """Checks the columns of a query before its rows are read.
+    """Raises ``ReadError`` for columns of one name, and for a missing column that the settings name.
 
-    Raises ``ReadError`` for several columns of one name, and for a missing column that the settings name. If the query
-    has a kind, also for missing fields and for columns that are not a field.
+    If the query has a kind, also for missing fields, and for columns that are not a field.
     """
     where = f"queries.{query.name}"
     numbered = {found[1] for name in columns if (found := _NUMBERED.fullmatch(name)) and found[1] in columns}

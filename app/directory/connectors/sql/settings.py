@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
@@ -48,7 +47,6 @@ _LITERALS = re.compile(
 """String literals, quoted names and comments."""
 
 
-@lru_cache(maxsize=256)
 def single_statement(text: str) -> str:
     """The statement without surrounding white space and semicolons.
 
@@ -77,8 +75,6 @@ def single_statement(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query of a source."""
-
     name: str
     text: str
     key: tuple[str, ...] = ()
@@ -189,9 +185,7 @@ class SqlSettings(SettingsSection):
     """The settings of a source of type ``sql``, in addition to those of every source."""
 
     type: Literal["sql"]
-    """The type of source."""
     name: str = Field(min_length=1, max_length=200)
-    """The name of the source in reports and for ``--accept-empty``."""
     url: Annotated[SecretStr, AfterValidator(_usable_url)]
     """A URL of SQLAlchemy. The drivers of ``postgresql://`` and ``mysql://`` (also MariaDB) are extras."""
     queries: Annotated[dict[QueryName, Annotated[QuerySettings, BeforeValidator(_query)]], Field(min_length=1)]

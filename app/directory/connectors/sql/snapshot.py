@@ -18,7 +18,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,6 @@ from app.foundation.secrets import MASK
 from app.foundation.text import printable
 
 ROWS_AT_A_TIME = 1000
-"""Rows per fetch."""
 
 _GRACE = 2.0
 """Seconds after ``answer_timeout`` in which the server may report the timeout itself."""
@@ -65,14 +64,11 @@ class SqlSnapshot:
     """An open snapshot. Its methods raise ``ReadError`` for errors of the database and the network."""
 
     def __init__(self, connection: Connection, url: URL, answer_timeout: float) -> None:
+        self.database = connection.dialect.name
+        """``postgresql``, ``mysql``, ``sqlite`` or another name of SQLAlchemy."""
         self._connection = connection
         self._url = url
         self._answer_timeout = answer_timeout
-
-    @property
-    def database(self) -> str:
-        """The SQLAlchemy name of the database: ``postgresql``, ``mysql``, ``sqlite``."""
-        return self._connection.dialect.name
 
     def columns(self, name: str, query: str) -> list[str]:
         """The names of a query's columns, without reading a row. ``name`` is the name of the query."""
@@ -177,23 +173,21 @@ def open_snapshot(
     ``zone``: the time zone of times without a zone. Raises ``ReadError``.
     """
     engine = _engine(url, connect_timeout=connect_timeout, answer_timeout=answer_timeout)
-    try:
+    with ExitStack() as at_end:
+        at_end.callback(engine.dispose)
         try:
             connection = engine.connect()
+            at_end.callback(_close, connection)
+            connection = _begin(connection, answer_timeout=answer_timeout, zone=zone)
         except (SQLAlchemyError, OSError, ValueError) as error:
             raise read_error(error, url) from error
-        try:
-            try:
-                connection = _begin(connection, answer_timeout=answer_timeout, zone=zone)
-            except (SQLAlchemyError, OSError) as error:
-                raise read_error(error, url) from error
-            yield SqlSnapshot(connection, url, answer_timeout)
-        finally:
-            for close in (connection.invalidate, connection.close):
-                with suppress(SQLAlchemyError, OSError, sqlite3.Error):
-                    close()
-    finally:
-        engine.dispose()
+        yield SqlSnapshot(connection, url, answer_timeout)
+
+
+def _close(connection: Connection) -> None:
+    for close in (connection.invalidate, connection.close):
+        with suppress(SQLAlchemyError, OSError, sqlite3.Error):
+            close()
 
 
 def _discard_unread(cursor: Any) -> None:

@@ -56,7 +56,6 @@ class SqlDatabase:
 
     @property
     def has_records(self) -> bool:
-        """Whether the rows of a query are records."""
         return any(query.kind is not None for query in self._queries)
 
     @contextmanager
@@ -66,10 +65,7 @@ class SqlDatabase:
         Raises ``ReadError``, which includes ``CursorRefusedError`` for ``request.since``.
         """
         with open_snapshot(
-            self._url,
-            connect_timeout=self._connect_timeout,
-            answer_timeout=self._answer_timeout,
-            zone=self._zone.key,
+            self._url, connect_timeout=self._connect_timeout, answer_timeout=self._answer_timeout, zone=self._zone.key
         ) as snapshot:
             queries = []
             for query in self._queries:
@@ -148,12 +144,10 @@ class SqlRead:
         )
 
     def steps(self, queries: Sequence[QueryRows], tally: MalformedTally) -> Iterator[Step]:
-        """The steps of the requested rows."""
         for rows in queries:
             yield from tally.counted(rows.steps(self.requested(rows), report_deleted=self.answered is not None))
 
     def requested(self, rows: QueryRows) -> Iterator[RowStep]:
-        """The requested rows of a query."""
         query, mark = rows.query, self._marks.get(rows.query.name)
         observe = None if mark is None else mark.observe
         if self._part is not None:
@@ -205,14 +199,10 @@ class SqlSource:
         mapped: Callable[[Connector], Source] | None = None,
     ) -> None:
         """``mapped`` makes a source of a connector, with rules that use ``wanted``."""
-        self._name = name
+        self.name = name
         self._database = database
         self._wanted = wanted or RequestedFields()
         self._mapped = mapped
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         try:
