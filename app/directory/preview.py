@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
 
 from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
-from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, Outcome, Rules, Skipped
-from app.directory.mapping.source import MappedObject, MappingObserver
+from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, Outcome, Skipped
+from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source
 from app.foundation.secrets import MASK
@@ -29,18 +28,6 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_END = datetime.max.replace(tzinfo=UTC)
-
-
-@runtime_checkable
-class ObservableSource(Protocol):
-    """A source with rules."""
-
-    @property
-    def rules(self) -> Rules: ...
-
-    def observed(self, request: ReadRequest, observer: MappingObserver | None) -> Reading:
-        """A read with an observer."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +122,7 @@ class PreviewedSource:
     """A source, with a preview of its next read."""
 
     def __init__(self, source: Source, filter_: PreviewFilter) -> None:
+        self.name = source.name
         self._source = source
         self._filter = filter_
         self._objects: dict[ObjectId | str, PreviewedObject] = {}
@@ -142,13 +130,9 @@ class PreviewedSource:
         """Kind → number of records."""
         self.malformed = 0
         self.end: End | None = None
-        rules = source.rules.all if isinstance(source, ObservableSource) else []
+        rules = source.rules.all if isinstance(source, MappedSource) else []
         self.counts: Mapping[str, RuleCounts] = {rule.number: RuleCounts(rule) for rule in rules}
         """Number of a rule → its counts. Empty if there are no rules."""
-
-    @property
-    def name(self) -> str:
-        return self._source.name
 
     @property
     def objects(self) -> Sequence[PreviewedObject]:
@@ -160,7 +144,7 @@ class PreviewedSource:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - a preview is of everything
         source = self._source
-        steps = source.observed(EVERYTHING, self) if isinstance(source, ObservableSource) else source.read()
+        steps = source.observed(EVERYTHING, self) if isinstance(source, MappedSource) else source.read()
         for step in steps:
             if type(step) is Found:
                 self.kinds[step.record.kind] += 1
@@ -201,7 +185,7 @@ class PreviewedSource:
 
     # As an observer.
 
-    def on_object(self, object_: MappedObject) -> None:
+    def on_object(self, object_: DirectoryObject) -> None:
         self._select(object_.id, object_.place, object_.value)
 
     def on_unusable(self, object_: DirectoryObject, reason: str) -> None:
@@ -212,7 +196,7 @@ class PreviewedSource:
         if selected is not None:
             selected.add(RuleResult("", "", reason=reason, malformed=True))
 
-    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
+    def on_rule(self, object_: DirectoryObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
         self.counts[rule.number].add_object(outcome)
         selected = self._objects.get(object_.id)
         if selected is not None and not isinstance(outcome, MemberRule):
@@ -220,7 +204,7 @@ class PreviewedSource:
 
     def on_member(
         self,
-        object_: MappedObject,
+        object_: DirectoryObject,
         rule: MappingRule,
         member: Member,
         outcome: Outcome,

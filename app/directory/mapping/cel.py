@@ -40,8 +40,6 @@ class ExpressionError(ValueError):
 
 
 class LibraryMissingError(ExpressionError):
-    """The library is not installed."""
-
     def __init__(self) -> None:
         super().__init__("rules need the package cel-expr-python: pip install 'usher[mapping]'")
 
@@ -74,14 +72,12 @@ class Variables:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression."""
-
     names: Mapping[str, frozenset[str]]
     """Variable → the attributes that the expression names; ``ALL_ATTRIBUTES`` if it computes the name of one."""
     required: Mapping[str, frozenset[str]]
     """Variable → those of them that the expression does not allow to be missing."""
-    attribute: str
-    """The attribute of ``it`` that the expression is. Empty if it is more than that."""
+    attribute: str | None
+    """The attribute of ``it`` that the expression is. None if it is more than that."""
     loops: bool
     """Whether it goes through lists."""
     is_boolean: bool
@@ -134,12 +130,13 @@ class Language:
             raise ExpressionError("may have no value: end it in .orValue(…), or leave the question mark out")
         tree = tree_of(program.serialize())
         named = Names(tree, self._variables)
+        path = plain_attribute(tree, (IT,))
         return Expression(
             names={name: frozenset(found) for name, found in named.names.items() if found},
             required={
                 name: frozenset(found - named.optional[name] - {ALL_ATTRIBUTES}) for name, found in named.names.items()
             },
-            attribute=plain_attribute(tree, (IT,))[1],
+            attribute=None if path is None else path[1],
             loops=named.loops,
             is_boolean=returned in {"BOOL", "DYN"},
             evaluate=_shortcut(tree, self._variables) or self._evaluation(program, named, tree),
@@ -176,10 +173,11 @@ class Language:
             described = {"timedelta": "a duration", "bytearray": "bytes", "Type": "a type"}.get(type_name, type_name)
             raise EvaluationError(f"results in {described}, which a record cannot contain")
 
-        function, variable, name = _function_of_attribute(tree, self._variables)
-        if function is None:
+        function, arguments = operands(tree)
+        path = plain_attribute(arguments[0], self._variables) if function in _FUNCTIONS else None
+        if path is None:
             return evaluate
-        call = function
+        call, (variable, name) = _FUNCTIONS[function], path
 
         def evaluate_function(variables: Variables) -> object:
             value = variables.values[variable].get(name)
@@ -199,21 +197,14 @@ def language(*variables: str) -> Language:
 
 def _shortcut(tree: Node, variables: Sequence[str]) -> Callable[[Variables], object] | None:
     """The evaluation of ``it.name``, ``has(it.name)`` and text constants."""
-    variable, name = plain_attribute(tree, variables)
-    if variable:
+    if (path := plain_attribute(tree, variables)) is not None:
+        variable, name = path
         return lambda values: values.values[variable].get(name)
-    variable, name = plain_attribute(tree, variables, tested=True)
-    if variable:
+    if (path := plain_attribute(tree, variables, tested=True)) is not None:
+        variable, name = path
         return lambda values: name in values.values[variable]
     text = text_constant(tree)
     return None if text is None else lambda _: text
-
-
-def _function_of_attribute(tree: Node, variables: Sequence[str]) -> tuple[Callable[[str], str] | None, str, str]:
-    """The function, the variable and the name in ``lower(it.name)``. Otherwise the function is None."""
-    function, arguments = operands(tree)
-    variable, name = plain_attribute(arguments[0], variables) if function in _FUNCTIONS else ("", "")
-    return _FUNCTIONS[function] if variable else None, variable, name
 
 
 # Messages.
@@ -225,7 +216,6 @@ _KNOWN_FUNCTIONS = (
     *("exists", "exists_one", "all", "filter", "map", "orValue", "hasValue"),
     *("math.bitAnd", "math.bitOr", "math.greatest", "math.least"),
 )
-"""Functions to suggest."""
 
 _PLAIN_TYPES: Final = frozenset({bool, int, float, list, dict})
 _MISSING = re.compile(r'^NOT_FOUND: Key not found in map : "?(.*?)"?$', re.DOTALL)

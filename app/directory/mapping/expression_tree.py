@@ -44,7 +44,6 @@ def _message(data: bytes) -> Node:
 
 
 def tree_of(serialized: bytes) -> Node:
-    """The root of the tree."""
     checked = inner(_message(serialized), 2) or {}  # wrapped in a ``google.protobuf.Any``
     return inner(checked, 4) or {}
 
@@ -90,7 +89,6 @@ def loop_parts(loop: Node) -> tuple[Sequence[str], str, Sequence[Node]]:
 
 
 def text_constant(tree: Node) -> str | None:
-    """The text of a text constant."""
     constant = inner(tree, _CONSTANT)
     if constant is None or _CONSTANT_TEXT not in constant:
         return None
@@ -103,12 +101,12 @@ def constant_length(tree: Node) -> int:
     return len(found[-1]) if found and isinstance(found[-1], bytes) else 0
 
 
-def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
-    """The variable and the name in ``it.name``. Otherwise empty text. ``tested``: in ``has(it.name)``."""
+def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str] | None:
+    """The variable and the name in ``it.name``. ``tested``: in ``has(it.name)``."""
     select = inner(tree, _SELECT)
     variable = None if select is None else _variable(inner(select, 1) or {})
     if select is None or variable is None or variable not in variables or bool(select.get(3)) is not tested:
-        return "", ""
+        return None
     return variable, _text(select, 2)
 
 

@@ -15,7 +15,7 @@ from app.access.kinds import KINDS
 from app.access.records import Fill, Record, User
 from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, RequestedFields
-from app.directory.fields import ACCESS_FIELDS, MalformedRecordError, check_json, checked_text, name_of_type
+from app.directory.fields import ACCESS_FIELDS, MalformedRecordError, check_json, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, EvaluationError, Expression, Value, Variables, language
 from app.directory.mapping.settings import RuleSettings
 
@@ -36,7 +36,6 @@ class Made(NamedTuple):
 
     record: Record
     remarks: tuple[str, ...] = ()
-    """Remarks about its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +103,9 @@ class MappingRule:
                         required.setdefault(name, []).append((variable, attribute))
         return required
 
-    def attribute_of(self, field: str) -> str:
-        """The attribute of ``it`` that is the field's whole expression. Otherwise empty."""
-        return self._fields[field].attribute if field in self._fields else ""
+    def attribute_of(self, field: str) -> str | None:
+        """The attribute of ``it`` that is the field's whole expression."""
+        return self._fields[field].attribute if field in self._fields else None
 
     def disabling(self, variable: str) -> frozenset[str]:
         """The attributes by which the rule disables, except those that it allows to be missing."""
@@ -234,7 +233,6 @@ class MemberRule:
     fields: Mapping[str, object]
 
     def apply(self, variables: Variables) -> Outcome:
-        """The record of a member."""
         return self.rule.apply_to_member(self.fields, variables)
 
 
@@ -247,8 +245,6 @@ def _made(fields: dict[str, object], kind: str) -> Outcome:
 
 
 class Rules:
-    """All rules of a source, in their order."""
-
     def __init__(self, settings: Sequence[RuleSettings], always: Mapping[str, frozenset[str]] | None = None) -> None:
         """``always``: set → the attributes that all its objects have, or ``ALL_ATTRIBUTES``. If an object does not have
         one of them, the reader may not see it."""
@@ -278,7 +274,6 @@ class Rules:
         self.digest = sha256(
             orjson.dumps([rule.model_dump(mode="json") for rule in settings], option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
-        """A hash of the rules."""
 
     def checked_values(self, set_: str, value: Value) -> Value:
         """The attributes of an object that rules name. Raises ``MalformedRecordError`` for invalid values."""
@@ -380,16 +375,16 @@ def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]
 
 
 def _names(rules: Sequence[MappingRule], variable: str) -> frozenset[str]:
-    """The attributes of a variable that the rules name."""
     return frozenset().union(*(text.names.get(variable, ()) for rule in rules for text in rule.expressions()))
 
 
-def _only_attributes(attributes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+def _only_attributes(attributes: Iterable[tuple[str, str | None]]) -> Mapping[str, str]:
     """Set → its attribute, for sets that have exactly one."""
-    by_set: dict[str, set[str]] = {}
+    by_set: dict[str, set[str | None]] = {}
     for set_, attribute in attributes:
         by_set.setdefault(set_, set()).add(attribute)
-    return {set_: only for set_, names in by_set.items() if len(names) == 1 and (only := min(names))}
+    single = {set_: next(iter(names)) for set_, names in by_set.items() if len(names) == 1}
+    return {set_: attribute for set_, attribute in single.items() if attribute is not None}
 
 
 def check_values(value: Value, *, with_loops: bool = False) -> None:
@@ -399,14 +394,9 @@ def check_values(value: Value, *, with_loops: bool = False) -> None:
     expression goes through lists.
     """
     for name, inner in value.items():
-        if type(inner) is str:
-            # Most values are short ASCII text, so that this is fast.
-            if not inner.isascii() or "\0" in inner:
-                checked_text(inner, name)
-        elif inner is not None and type(inner) is not bool:
-            check_json(inner, name)
-            if with_loops:
-                _check_lengths(inner, name)
+        check_json(inner, name)
+        if with_loops:
+            _check_lengths(inner, name)
 
 
 def _check_lengths(value: object, name: str) -> None:

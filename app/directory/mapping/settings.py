@@ -120,7 +120,6 @@ class RuleSettings(SettingsSection):
 
     @property
     def kind(self) -> str:
-        """The kind of its records."""
         if self.fill is not None:
             return Fill.kind
         return next(kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict))
@@ -133,7 +132,6 @@ class RuleSettings(SettingsSection):
 
     @property
     def _key(self) -> str:
-        """The key of the fields in the rule."""
         return User.kind if isinstance(self.fill, str) else self.kind
 
     def expressions(self) -> Iterator[tuple[str, str]]:

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from app.access.records import User
 from app.directory.casting import disabling_record
 from app.directory.connector import Connector, CursorRefusedError, DirectoryObject
 from app.directory.fields import MalformedRecordError
-from app.directory.mapping.cel import IT, MEMBER, Value, Variables, language
+from app.directory.mapping.cel import IT, MEMBER, Variables, language
 from app.directory.mapping.rules import NO_USER, Made, MappingRule, MemberRule, NotMade, Outcome, Rules
 from app.directory.mapping.spool import Member, Spool, SpooledGroup, SpoolError
 from app.directory.mapping.spool_file import SpoolFile
@@ -30,45 +30,36 @@ from app.directory.source import (
     Found,
     Gone,
     Malformed,
+    MalformedTally,
     ObjectId,
     Origin,
     Reading,
     ReadRequest,
     Remark,
+    Step,
     Verdict,
 )
 from app.foundation.text import counted
 
-Step = Found | Gone | Malformed | Remark
-
-
-class MappedObject(NamedTuple):
-    """An object for rules."""
-
-    id: ObjectId
-    place: str
-    value: Value
-    """The attributes that rules name."""
-
 
 class MappingObserver(Protocol):
-    """Observes how rules are applied."""
+    """Observes how rules are applied. Except in ``on_unusable``, objects have only the attributes that rules name."""
 
     def on_unusable(self, object_: DirectoryObject, reason: str) -> None:
         """No rule was applied to an object, because of its values."""
         ...
 
-    def on_object(self, object_: MappedObject) -> None:
+    def on_object(self, object_: DirectoryObject) -> None:
         """An object was read. Its rules follow."""
         ...
 
-    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
+    def on_rule(self, object_: DirectoryObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
         """A rule was applied to an object. The members of the object follow, if it is a ``MemberRule``."""
         ...
 
     def on_member(
         self,
-        object_: MappedObject,
+        object_: DirectoryObject,
         rule: MappingRule,
         member: Member,
         outcome: Outcome,
@@ -82,14 +73,10 @@ class MappedSource:
     """A connector and rules. ``spool``: the file for members between reads."""
 
     def __init__(self, name: str, connector: Connector, rules: Rules, spool: SpoolFile | None = None) -> None:
-        self._name = name
+        self.name = name
         self.connector = connector
         self.rules = rules
         self._spool = spool or SpoolFile()
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def member_origin(self, group: ObjectId, member: ObjectId) -> ObjectId:  # noqa: ARG002 - of subclasses
         """The object that provides the records of a member: by default its group."""
@@ -99,7 +86,6 @@ class MappedSource:
         return self.observed(request, None)
 
     def observed(self, request: ReadRequest, observer: MappingObserver | None) -> Reading:
-        """A read with an observer."""
         try:
             if not self.rules.member_rules:
                 yield from _MappedRead(self, request, None, observer).steps()
@@ -120,8 +106,6 @@ class MappedSource:
 
 
 class _MappedRead:
-    """One read."""
-
     def __init__(
         self, source: MappedSource, request: ReadRequest, spool: Spool | None, observer: MappingObserver | None
     ) -> None:
@@ -132,9 +116,7 @@ class _MappedRead:
         self._spool = spool
         self._observer = observer
         self._is_full = request == EVERYTHING
-        self._malformed = 0
-        self._unnamed = 0
-        """The malformed steps that do not name an object."""
+        self._tally = MalformedTally()
         self._members_without_user = 0
         self._objects: Counter[str] = Counter()
         """Set → its number of objects."""
@@ -147,25 +129,20 @@ class _MappedRead:
         end: End | None = None
         with closing(self._connector.read(self._rules.wanted, self._request)) as steps:  # type: ignore[type-var]
             for step in steps:
-                if type(step) is DirectoryObject:
-                    yield from self._object_steps(step)
-                elif type(step) is End:
+                if isinstance(step, DirectoryObject):
+                    yield from self._tally.counted(self._object_steps(step))
+                elif isinstance(step, End):
                     end = step
                     break
-                elif isinstance(step, Gone):
-                    if self._spool is not None:
+                else:
+                    if isinstance(step, Gone) and self._spool is not None:
                         self._spool.remove(step.object)
-                    yield step
-                elif isinstance(step, Malformed | Remark):
-                    if isinstance(step, Malformed):
-                        self._malformed += 1
-                        self._unnamed += step.object is None
-                    yield step
+                    yield from self._tally.counted([step])
         if end is None:
             yield End(Verdict.FAILED, "the connector ended without a verdict")
             return
         if self._spool is not None and end.verdict is not Verdict.FAILED:
-            yield from self._group_steps(self._spool, is_incremental=end.answered is not None)
+            yield from self._tally.counted(self._group_steps(self._spool, is_incremental=end.answered is not None))
         yield self._end(end)
 
     def _hidden(self) -> str:
@@ -186,11 +163,12 @@ class _MappedRead:
             return end._replace(except_malformed=False)
         if end.answered is None and (hidden := self._hidden()):
             return End(Verdict.FAILED, hidden)
-        except_malformed = self._malformed > 0 == self._unnamed and (
+        malformed = self._tally.count
+        except_malformed = malformed > 0 == self._tally.unnamed and (
             verdict is Verdict.COMPLETE or end.except_malformed
         )
-        if verdict is Verdict.COMPLETE and self._malformed:
-            verdict, reason = Verdict.PARTIAL, counted(self._malformed, "malformed record")
+        if verdict is Verdict.COMPLETE and malformed:
+            verdict, reason = Verdict.PARTIAL, counted(malformed, "malformed record")
         if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES and not except_malformed:
             # The next read repeats these changes, until they are understood or everything is read.
             return End(verdict, reason, self._request.since, end.answered)
@@ -209,7 +187,7 @@ class _MappedRead:
             value = self._rules.checked_values(set_, object_.value)
         except MalformedRecordError as error:
             return self._unusable_steps(object_, str(error))
-        mapped = MappedObject(object_.id, object_.place, value)
+        mapped = DirectoryObject(object_.id, value, object_.place)
         if self._observer is not None:
             self._observer.on_object(mapped)
         steps = self._plain_steps(mapped)
@@ -229,7 +207,6 @@ class _MappedRead:
 
     def _unusable_steps(self, object_: DirectoryObject, reason: str) -> Sequence[Step]:
         """The steps of an object with unusable values: it may be disabled, and is a member nevertheless."""
-        self._malformed += 1
         if self._observer is not None:
             self._observer.on_unusable(object_, reason)
         set_, value = object_.id.set, self._rules.valid_values_only(object_.id.set, object_.value)
@@ -238,18 +215,18 @@ class _MappedRead:
             self._spool.put(object_, value=None, member=member)
         variables = Variables(language(IT), {IT: value})
         rules = self._rules.plain.get(set_, ())
-        mapped = MappedObject(object_.id, object_.place, value)
+        mapped = DirectoryObject(object_.id, value, object_.place)
         fills = [step for rule in rules for step in self._disabling_fill(rule, variables, mapped)]
         return [*fills, Malformed(object_.place, reason, object_.id, any(rule.disables(variables) for rule in rules))]
 
     @staticmethod
-    def _disabling_fill(rule: MappingRule, variables: Variables, object_: MappedObject) -> Iterator[Found]:
+    def _disabling_fill(rule: MappingRule, variables: Variables, object_: DirectoryObject) -> Iterator[Found]:
         """The fill that only disables, for a malformed object, if the rule makes fills that disable."""
         record = disabling_record(rule.readable_fields(variables), rule.kind)
         if record is not None:
             yield Found(record, object_.place, Origin(object_.id, rule.number))
 
-    def _plain_steps(self, object_: MappedObject) -> list[Step]:
+    def _plain_steps(self, object_: DirectoryObject) -> list[Step]:
         """The records of rules without ``each``."""
         rules = self._rules.plain.get(object_.id.set)
         if not rules:
@@ -265,7 +242,6 @@ class _MappedRead:
                 if outcome.remarks:
                     steps += self._remarks(outcome, rule, object_.place)
             elif type(outcome) is NotMade:
-                self._malformed += 1
                 steps += self._disabling_fill(rule, variables, object_)
                 reason = f"rule {rule.number}: {outcome.reason}"
                 steps.append(Malformed(object_.place, reason, object_.id, rule.disables(variables)))
@@ -284,7 +260,7 @@ class _MappedRead:
             spool.remove_unseen()
         spool.index()
         for group in spool.groups(changed=is_incremental):
-            object_ = MappedObject(group.id, group.place, group.value)
+            object_ = DirectoryObject(group.id, group.value, group.place)
             has_steps = False
             if not group.is_seen:
                 for step in self._plain_steps(object_):
@@ -298,14 +274,14 @@ class _MappedRead:
         if not is_incremental:
             yield from self._unknown_members(spool)
 
-    def _has_plain_records(self, object_: MappedObject) -> bool:
+    def _has_plain_records(self, object_: DirectoryObject) -> bool:
         """Whether rules without ``each`` make records of an object, whose steps were yielded before."""
         variables = Variables(language(IT), {IT: object_.value})
         return any(
             isinstance(rule.apply(variables), Made | NotMade) for rule in self._rules.plain.get(object_.id.set, ())
         )
 
-    def _member_steps(self, spool: Spool, group: SpooledGroup, object_: MappedObject) -> Iterator[Step]:
+    def _member_steps(self, spool: Spool, group: SpooledGroup, object_: DirectoryObject) -> Iterator[Step]:
         """The records of rules with ``each``."""
         variables = Variables(language(IT, MEMBER), {IT: group.value, MEMBER: {}})
         member_rules: list[MemberRule] = []
@@ -316,7 +292,6 @@ class _MappedRead:
             if isinstance(start, MemberRule):
                 member_rules.append(start)
             elif isinstance(start, NotMade):
-                self._malformed += 1
                 yield Malformed(object_.place, f"rule {rule.number}: {start.reason}", object_.id)
         if not member_rules:
             return
@@ -334,7 +309,6 @@ class _MappedRead:
                     if outcome.remarks:
                         yield from self._remarks(outcome, rule, object_.place)
                 elif type(outcome) is NotMade:
-                    self._malformed += 1
                     reason = f"rule {rule.number}, member {member.place}: {outcome.reason}"
                     yield Malformed(object_.place, reason, origin)
                 else:

@@ -11,6 +11,7 @@ repeated.
 """
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,9 +24,6 @@ from app.directory.connector import DirectoryObject
 from app.directory.source import ObjectId
 from app.foundation.batches import batches
 
-_BATCH = 1_000
-"""Rows that are written together."""
-
 _BUSY_TIMEOUT = 5.0
 """Seconds to wait for another connection to the file."""
 
@@ -35,8 +33,6 @@ class SpoolError(Exception):
 
 
 class Member(NamedTuple):
-    """A member of a group."""
-
     number: int
     set: str
     object_id: str
@@ -54,8 +50,6 @@ class Member(NamedTuple):
 
 
 class SpooledGroup(NamedTuple):
-    """An object with members."""
-
     number: int
     id: ObjectId
     place: str
@@ -66,18 +60,10 @@ class SpooledGroup(NamedTuple):
 
 
 class Spool:
-    """An open spool, in a transaction that ``keep`` commits and ``close`` rolls back.
-
-    Its methods raise ``sqlite3.Error``, for example if the disk is full.
-    """
+    """An open spool, in a transaction that ``keep`` commits and ``close`` rolls back. Raises ``sqlite3.Error``."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        is_new: bool,
-        replace: Callable[[Path], None] | None = None,
-        lock: FileLock | None = None,
+        self, path: Path, *, is_new: bool, replace: Callable[[Path], None] | None = None, lock: FileLock | None = None
     ) -> None:
         """``replace`` moves a new spool to its permanent path. None: it is deleted after the read."""
         self._path = path
@@ -87,10 +73,7 @@ class Spool:
         # Any thread may close it.
         self._connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         self._round = 1
-        self._number = 0
         self._cursor_before = ""
-        self._objects: list[tuple[object, ...]] = []
-        self._names: list[tuple[str, int]] = []
         if is_new:
             # A new spool is not used before it is complete, so it need not survive a crash.
             self._connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;")
@@ -127,27 +110,23 @@ class Spool:
         if not self._is_new:
             self._upsert(object_, row)
             return
-        self._number += 1
-        self._objects.append((self._number, *row))
-        self._names += [(name, self._number) for name in object_.names]
+        number = self._insert(row)
+        self._insert_names("name", number, object_.names)
         if value is not None:
-            self._put_members(self._number, object_.members)
-        if len(self._objects) >= _BATCH:
-            self._write()
+            self._put_members(number, object_.members)
 
     def _put_members(self, number: int, names: Sequence[str]) -> None:
         """Stores the members of a new object, of which there may be hundreds of thousands."""
-        for batch in batches(names, _BATCH):
+        for batch in batches(names, 1_000):
             if "\0" in "".join(batch):
                 # SQLite's JSON functions end text at a NUL.
-                self._connection.executemany("INSERT INTO member VALUES (?, ?)", [(number, name) for name in batch])
+                self._insert_names("member", number, batch)
             else:
                 # Several times as fast as row by row.
                 packed = orjson.dumps(batch).decode()
                 self._connection.execute("INSERT INTO member SELECT ?, value FROM json_each(?)", (number, packed))
 
     def remove(self, object_id: ObjectId) -> None:
-        """Deletes an object."""
         row = self._row(object_id)
         if row is not None:
             self._touch(self._names_of(row[0]))
@@ -168,7 +147,6 @@ class Spool:
     def index(self) -> None:
         """Prepares the lookup of members, after the last object has been stored."""
         if self._is_new:
-            self._write()
             self._run(_INDEXES)
             if self._connection.execute(_ANY_DUPLICATE).fetchone() is not None:
                 for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
@@ -210,26 +188,17 @@ class Spool:
 
     def path(self, group: int, member: int) -> list[str]:
         """The places of the groups through which an object is a member, the given group first."""
-        parents: dict[int, int] = {}
-        level = [group]
-        seen = {group}
-        while level:
-            next_level = []
-            for outer in level:
-                if self._connection.execute(_IS_DIRECT_MEMBER, (outer, member)).fetchone() is not None:
-                    path = [outer]
-                    while path[-1] != group:
-                        path.append(parents[path[-1]])
-                    rows = (self._connection.execute(_PLACE, (number,)).fetchone() for number in reversed(path))
-                    return [place for (place,) in rows]
-                for (inner,) in self._connection.execute(
-                    "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1", (outer,)
-                ).fetchall():
-                    if inner not in seen:
-                        seen.add(inner)
-                        parents[inner] = outer
-                        next_level.append(inner)
-            level = next_level
+        paths = {group: [group]}
+        waiting = deque([group])
+        while waiting:
+            outer = waiting.popleft()
+            if self._connection.execute(_IS_DIRECT_MEMBER, (outer, member)).fetchone() is not None:
+                rows = (self._connection.execute(_PLACE, (number,)).fetchone() for number in paths[outer])
+                return [place for (place,) in rows]
+            for (inner,) in self._connection.execute(_NESTED_GROUPS, (outer,)).fetchall():
+                if inner not in paths:
+                    paths[inner] = [*paths[outer], inner]
+                    waiting.append(inner)
         return []
 
     # The end of a read.
@@ -271,22 +240,25 @@ class Spool:
             for statement in script.split(";"):
                 self._connection.execute(statement)
 
-    def _write(self) -> None:
-        self._connection.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._objects)
-        self._connection.executemany("INSERT INTO name VALUES (?, ?)", self._names)
-        self._objects, self._names = [], []
+    def _insert(self, row: tuple[object, ...]) -> int:
+        """Inserts a row of ``object``, and returns its number."""
+        cursor = self._connection.execute(
+            "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+        )
+        return int(cursor.lastrowid or 0)
+
+    def _insert_names(self, table: str, number: int, names: Iterable[str]) -> None:
+        self._connection.executemany(
+            f"INSERT INTO {table} (object, name) VALUES (?, ?)",  # noqa: S608 - one of two tables
+            ((number, name) for name in names),
+        )
 
     def _upsert(self, object_: DirectoryObject, row: tuple[object, ...]) -> None:
         """Stores a changed object, and touches its names if the difference matters to groups above."""
         existing = self._row(object_.id)
         holds, member = row[3], row[5]
         if existing is None:
-            cursor = self._connection.execute(
-                "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            number = int(cursor.lastrowid or 0)
-            is_changed = True
+            number, is_changed = self._insert(row), True
         else:
             number, held, earlier_member = existing
             is_changed = (bool(held), earlier_member) != (holds, member)
@@ -306,10 +278,7 @@ class Spool:
             f"DELETE FROM {table} WHERE object = ? AND name = ?",  # noqa: S608 - one of two tables
             [(number, name) for name in before - after],
         )
-        self._connection.executemany(
-            f"INSERT INTO {table} (object, name) VALUES (?, ?)",  # noqa: S608 - as above
-            [(number, name) for name in after - before],
-        )
+        self._insert_names(table, number, after - before)
 
     def _row(self, id_: ObjectId) -> tuple[int, int, bytes | None] | None:
         row: tuple[int, int, bytes | None] | None = self._connection.execute(
@@ -412,6 +381,7 @@ SELECT number, set_name, id, place, member FROM object WHERE NOT holds AND numbe
 """
 
 _PLACE = "SELECT place FROM object WHERE number = ?"
+_NESTED_GROUPS = "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1"
 _IS_DIRECT_MEMBER = "SELECT 1 FROM edge WHERE outer_object = ? AND inner_object = ? LIMIT 1"
 
 _TOUCHED = """

@@ -59,10 +59,7 @@ class SpoolFile:
         return Spool(Path(created), is_new=True, replace=None if self.path is None else self._replace)
 
     def open_kept(self, cursor: str, digest: str) -> Spool | None:
-        """The spool of a cursor ("": of any) and of these rules, locked until it is closed. None if there is none.
-
-        Raises ``SpoolError``.
-        """
+        """The spool of a cursor ("": of any) and of these rules, locked until it is closed. Raises ``SpoolError``."""
         if self.path is None or not _is_own_file(self.path):
             return None
         try:
@@ -106,8 +103,6 @@ def _check_folder(folder: Path) -> None:
     status = folder.lstat()
     if stat.S_ISLNK(status.st_mode):
         raise PermissionError(1, "is a link; name a folder with directory.spool")
-    if not hasattr(os, "getuid"):
-        return
     if status.st_uid not in (os.getuid(), 0):
         raise PermissionError(1, "belongs to another user; name another folder with directory.spool")
     if stat.S_IMODE(status.st_mode) & 0o022:
@@ -127,4 +122,4 @@ def _is_own_file(path: Path) -> bool:
         status = path.lstat()
     except OSError:
         return False
-    return (not hasattr(os, "getuid") or status.st_uid == os.getuid()) and not path.is_symlink() and path.is_file()
+    return status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
