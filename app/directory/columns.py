@@ -50,7 +50,6 @@ def build_row_id(parts: Sequence[str]) -> str:
 
 
 def digest_id(text: str) -> str:
-    """An id that is a digest of a text."""
     return _DIGEST + sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -22,7 +22,6 @@ class ReadError(Exception):
 
     @property
     def end(self) -> End:
-        """The end of the read."""
         return End(Verdict.FAILED, str(self), answered=self.answered, login_refused=self.login_refused)
 
 
@@ -82,8 +81,6 @@ class RequestedFields:
 
 
 class Connector(Protocol):
-    """A provider of objects."""
-
     def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
         """The requested objects of the sets in ``wanted``. The last item is an ``End``."""
         ...

@@ -43,9 +43,7 @@ class PluginSettings(SourceBase):
     type: str
     """The type of source, which is the name of the plug-in's entry point."""
     name: str = Field(min_length=1, max_length=200)
-    """The name of the source in reports and for ``--accept-empty``."""
     map: RuleList
-    """The rules, in their order."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,15 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    SecretStr,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PlainValidator, PrivateAttr, SecretStr, TypeAdapter, model_validator
 
 from app.access.kinds import KINDS
 from app.directory.connectors.http.settings import HttpSettings
@@ -59,10 +51,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 class _ContentSettings(SourceBase):
-    """The file or object of a source."""
-
     path: Location
-    """The file or object."""
     store: StoreSettings | None = None
     """The object store, if ``path`` is a URL."""
 
@@ -81,7 +70,6 @@ class FileSourceSettings(_ContentSettings):
     """A file: JSON Lines, JSON or YAML, perhaps gzipped."""
 
     type: Literal["file"]
-    """The type of source."""
     require_end: bool = False
     """Whether a read of JSON Lines without an end record is partial, because the file may be truncated."""
 
@@ -116,7 +104,6 @@ class CsvSourceSettings(_ContentSettings):
     """A CSV file, perhaps gzipped. Its rows are records, or objects for rules."""
 
     type: Literal["csv"]
-    """The type of source."""
     kind: KindName | None = None
     """The kind of record that each row is. Default: as in the column ``kind``."""
     map: RuleList = ()
@@ -153,9 +140,7 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
     """A directory in LDAP, with rules."""
 
     type: Literal["ldap"]
-    """The type of source."""
     map: RuleList
-    """The rules, in their order."""
 
     @model_validator(mode="after")
     def _rules_fit(self) -> "LdapSourceSettings":
@@ -200,24 +185,20 @@ class PushSourceSettings(SourceBase):
     """A source that contains pushes only."""
 
     type: Literal["push"]
-    """The type of source."""
     name: str = Field(min_length=1, max_length=200)
     """The name of the source in URLs and reports."""
     changes: AcceptedChanges
-    """What may be pushed."""
 
 
 class ScimSourceSettings(SourceBase):
     """Users and groups that a directory pushes with SCIM, with rules."""
 
     type: Literal["scim"]
-    """The type of source."""
     name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(name_in_address)]
     """The name of the source in URLs and reports."""
     tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
     """Bearer tokens of the directory. Any of them is accepted, so that they can be rotated."""
     map: RuleList
-    """The rules, in their order."""
 
     @model_validator(mode="after")
     def _rules_fit(self) -> "ScimSourceSettings":
@@ -249,11 +230,8 @@ class HttpSourceSettings(HttpSettings, SourceBase):
     """An API of an identity provider, with rules."""
 
     type: Literal["http"]
-    """The type of source."""
     name: str = Field(min_length=1, max_length=200)
-    """The name of the source in reports and for ``--accept-empty``."""
     map: RuleList
-    """The rules, in their order."""
 
     @model_validator(mode="after")
     def _rules_fit(self) -> "HttpSourceSettings":

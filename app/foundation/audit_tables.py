@@ -10,11 +10,7 @@ from app.foundation.database.tables import StoreTable
 class AuditRow(StoreTable, table=True):
     """One action, or a refused attempt. Rows are never updated. Old rows are deleted."""
 
-    __table_args__ = (
-        Index(None, "actor", "audit_id"),
-        Index(None, "action", "audit_id"),
-        Index(None, "at"),
-    )
+    __table_args__ = (Index(None, "actor", "audit_id"), Index(None, "action", "audit_id"), Index(None, "at"))
 
     audit_id: int | None = Field(default=None, primary_key=True)
     at: int = Field(sa_type=BigInteger)

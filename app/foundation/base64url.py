@@ -4,7 +4,6 @@ import base64
 
 
 def base64url(raw: bytes) -> str:
-    """Encodes bytes."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 

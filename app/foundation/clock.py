@@ -32,10 +32,7 @@ def from_epoch_ms(milliseconds: int) -> datetime:
 
 
 def parse_time(value: object) -> datetime:
-    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds as a number or digits.
-
-    Raises ``ValueError`` with advice for any other value, and from the year 9999 on.
-    """
+    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds. Raises ``ValueError`` with advice."""
     try:
         moment = _moment(value)
     except (ValueError, OverflowError):

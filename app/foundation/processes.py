@@ -53,7 +53,6 @@ class Child:
     """The offset in the file at which its output begins. An earlier process wrote the output before it."""
 
     def last_lines(self) -> list[str]:
-        """The last lines of its output."""
         if self.log is None or not self.log.is_file():
             return []
         with self.log.open("rb") as output:
@@ -124,10 +123,7 @@ class Children:
         return child
 
     def keep(self, name: str, arguments: Sequence[str]) -> None:
-        """Starts ``usher`` and restarts it whenever it ends, after a pause that grows from a second to a minute.
-
-        It is not restarted if its first start fails early.
-        """
+        """Starts ``usher``, and restarts it after growing pauses, unless its first start fails early."""
         self._restarted.append(_Restarted(arguments, self.start(name, arguments), time.monotonic()))
 
     def check(self) -> None:
@@ -193,7 +189,6 @@ class StopFlag(Event):
     """An event that is set when the process must end."""
 
     number: int | None = None
-    """The signal that set it."""
     cancels: bool = False
     """Whether an operator cancelled the command with Ctrl-C."""
 

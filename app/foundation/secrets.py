@@ -3,7 +3,6 @@
 from enum import Enum
 
 MASK = "********"
-"""Replaces a secret."""
 
 
 class SecretPart(Enum):

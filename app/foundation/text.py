@@ -44,12 +44,10 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def are(number: int) -> str:
-    """``is`` or ``are``."""
     return "is" if number == 1 else "are"
 
 
 def were(number: int) -> str:
-    """``was`` or ``were``."""
     return "was" if number == 1 else "were"
 
 

@@ -101,11 +101,9 @@ def _problem(detail: ErrorDetails, *, secret: bool) -> str:
 def _may_hold_secret(field: FieldInfo) -> bool:
     """Whether a value of the setting may be a secret. A value for a section may be a URL meant for a setting in it."""
     inner = (part for section in models_in(field.annotation) for part in section.model_fields.values())
-    return SecretStr in types_in(field.annotation) or any(map(_has_secret_path, (field, *inner)))
-
-
-def _has_secret_path(field: FieldInfo) -> bool:
-    return secret_part(field) is SecretPart.PATH
+    return SecretStr in types_in(field.annotation) or any(
+        secret_part(part) is SecretPart.PATH for part in (field, *inner)
+    )
 
 
 def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails) -> str:
@@ -122,10 +120,7 @@ def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDeta
 
 
 def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: bool = False) -> str:
-    """A question with the key that is most similar to an unknown one, preferably in the same section.
-
-    ``as_variable``: an environment variable set the key, so the question contains the name of a variable.
-    """
+    """A question with the key that is most similar to an unknown one. ``as_variable``: as an environment variable."""
     key = ".".join(_keys(path))
     section, _, name = key.rpartition(".")
     keys = list(known_keys(model))

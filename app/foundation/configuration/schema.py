@@ -78,7 +78,6 @@ def secret_set_by_file(model: type[BaseModel], path: Sequence[str]) -> FieldInfo
 
 
 def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All dotted keys."""
     for name, field in fields_of(model).items():
         yield prefix + name
         for inner in models_in(field.annotation):

@@ -31,7 +31,6 @@ class SettingRow(NamedTuple):
     """One setting. ``value`` is JSON, or text with masks."""
 
     key: str
-    """The dotted key."""
     value: str
     origin: str
 

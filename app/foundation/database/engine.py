@@ -41,7 +41,6 @@ _WAL_TRIES = 20
 
 
 def is_sqlite(engine: Engine | Connection) -> bool:
-    """Whether the database is SQLite."""
     return engine.dialect.name == "sqlite"
 
 
@@ -56,9 +55,7 @@ def open_engine(
     """Opens an engine for the transactions of this module. It connects lazily.
 
     ``mapped``: for processes that read much and write little. They map the SQLite file into memory and share its pages.
-
     ``single``: for temporary tables that live as long as the engine. It has one connection and keeps it.
-
     ``response_timeout``: seconds that a statement waits for PostgreSQL, see ``bound_responses``. None: no limit.
 
     In a process that forks, call this after the fork, or ``engine.dispose(close=False)`` in the child.

@@ -29,10 +29,7 @@ def create_table(table: str, columns: str, *, clustered: bool = False) -> None:
     described = columns_of(columns)
     keys = [column.name for column in described if column.info["key"]]
     op.create_table(
-        table,
-        *described,
-        sa.PrimaryKeyConstraint(*keys, name=op.f(f"pk_{table}")),
-        sqlite_with_rowid=not clustered,
+        table, *described, sa.PrimaryKeyConstraint(*keys, name=op.f(f"pk_{table}")), sqlite_with_rowid=not clustered
     )
 
 

@@ -46,10 +46,7 @@ class Migrations:
     folder: Path
 
     def revisions(self) -> list[str]:
-        """All revisions in their order, which is that of the file names, read without Alembic.
-
-        ``app.foundation.database.migrations`` explains why.
-        """
+        """All revisions, in the order of the file names. ``migrations.py`` explains why Alembic does not read them."""
         return sorted(file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py"))
 
 
@@ -92,10 +89,7 @@ def owner_of(tables: Collection[str]) -> Program | None:
 
 
 def has_shared_version_table(connection: Connection, program: Program) -> bool:
-    """Whether the database is the program's and has the version table that 1.0.0 used for both programs.
-
-    Raises ``ForeignDatabaseError``.
-    """
+    """Whether it is the program's database, with the version table of 1.0.0. Raises ``ForeignDatabaseError``."""
     tables = frozenset(inspect(connection).get_table_names())
     owner = owner_of(tables)
     if owner is not None and owner != program:
@@ -139,10 +133,7 @@ def oldest_compatible(connection: Connection) -> str | None:
 
 
 class SchemaGuard:
-    """Refuses work on a database that a newer version made incompatible while this process runs.
-
-    It queries the database at most once a second.
-    """
+    """Refuses a database that a newer version made incompatible meanwhile. It queries it once a second at most."""
 
     INTERVAL = 1.0
 

@@ -29,8 +29,6 @@ _CHECK_PEER = "see that {address} is right and that the server there works"
 
 
 class Effect(Enum):
-    """The effect of a failed call."""
-
     NOT_SENT = "not sent"
     """The call was not sent. A retry may succeed."""
     LASTING = "lasting"
@@ -55,10 +53,7 @@ class FailureKind(Enum):
         "nothing listens at {address} (connection refused)",
         "see that it runs and that {address} names its port" + _IF_PROXY,
     )
-    UNREACHABLE = (
-        "no connection to {address}{detail}",
-        _CHECK_ROUTE + _IF_PROXY,
-    )
+    UNREACHABLE = ("no connection to {address}{detail}", _CHECK_ROUTE + _IF_PROXY)
     CONNECT_TIMEOUT = (
         "no connection to {address} within the time allowed",
         "see that {address} is right and that no firewall blocks it" + _IF_PROXY,
@@ -106,11 +101,7 @@ class FailureKind(Enum):
     )
     RESPONSE_TIMEOUT = ("no answer within the time allowed", _CHECK_PEER, Effect.MAYBE_SENT)
     CONNECTION_LOST = ("the connection was lost before an answer came", _CHECK_PEER, Effect.MAYBE_SENT)
-    OTHER = (
-        "the exchange failed",
-        "see that {address} is right and that this machine may connect there",
-        Effect.MAYBE_SENT,
-    )
+    OTHER = ("the exchange failed", _CHECK_ROUTE, Effect.MAYBE_SENT)
 
     def __init__(self, message: str, advice: str, effect: Effect = Effect.NOT_SENT) -> None:
         self.message = message

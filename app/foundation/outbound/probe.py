@@ -15,10 +15,7 @@ _AMBIGUOUS = frozenset({FailureKind.HANDSHAKE, FailureKind.NOT_TLS, FailureKind.
 
 
 def probed_failure_of(error: BaseException, url: str, route: Route | None = None) -> CallFailure:
-    """Like ``failure_of``, but probes the port if the peer hung up or did not respond to TLS.
-
-    A probe may take some seconds. Calls through a proxy are not probed.
-    """
+    """Like ``failure_of``. It also probes the port of an ambiguous failure without a proxy, for some seconds."""
     failure = failure_of(error, url, route)
     if route is not None and route.proxy_address:
         return failure

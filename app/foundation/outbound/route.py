@@ -66,11 +66,7 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
 CaFile = Annotated[str, AfterValidator(_checked_ca_file)]
 """A setting: a PEM file with the certificates to trust instead of the public ones. Empty: the public ones."""
 
-Proxy = Annotated[
-    SecretStr,
-    AfterValidator(_checked_proxy),
-    SecretPart.CREDENTIALS,
-]
+Proxy = Annotated[SecretStr, AfterValidator(_checked_proxy), SecretPart.CREDENTIALS]
 """A setting: the URL of an HTTP proxy, with credentials if it requires them. Empty: no proxy."""
 
 

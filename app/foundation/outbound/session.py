@@ -80,10 +80,7 @@ def read_bounded(response: requests.Response, max_bytes: int, deadline: float) -
 
 
 def session_for(route: Route, *, pool_size: int = 1, adapter: BaseAdapter | None = None) -> requests.Session:
-    """A session for calls over ``route`` that keeps ``pool_size`` connections and does not retry.
-
-    ``adapter`` replaces the network.
-    """
+    """A session for calls over ``route`` that does not retry. ``adapter`` replaces the network."""
     session = bare_session()
     if isinstance(adapter, BoundedAdapter):
         # Compressed responses might exceed the size once they are unpacked.
