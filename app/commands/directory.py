@@ -1,19 +1,24 @@
-"""``usher directory``: checks and reads the sources, and forgets removed ones."""
+"""``usher directory``: checks and reads the sources, forgets removed ones, and exports the access model."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+import gzip
+import re
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import click
+import orjson
 
-from app.commands.directory_export import export
 from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
 from app.commands.operator import operator, reason_option, stored_reason
 from app.commands.preview import preview
 from app.commands.progress import progress
 from app.commands.screen import print_note, print_result, show_json
-from app.foundation.text import printable
+from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
     from app.directory.source import Source
@@ -23,6 +28,8 @@ _EVERY_SOURCE = "\0"
 
 _MAX_PROBLEMS = 50
 """Default limit of listed problems. Equal ones count once."""
+_EXPORTED = re.compile(r"\.(jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+"""The names of exported files."""
 
 
 @click.group(cls=UsherGroup)
@@ -31,7 +38,6 @@ def directory() -> None:
 
 
 directory.add_command(preview)
-directory.add_command(export)
 
 
 @directory.command()
@@ -164,6 +170,39 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     show_revision(forgotten.replaced)
 
 
+@directory.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@pass_invocation
+def export(invocation: Invocation, file: Path, force: bool) -> None:
+    """Write the access model to a file.
+
+    As JSON Lines with an end record. FILE ends in .jsonl or .ndjson, or in .jsonl.gz or .ndjson.gz for a compressed
+    file. - is standard output.
+    """
+    from app.access.revisions import current_revision
+    from app.commands.bootstrap.application import application
+    from app.foundation.database.engine import reading
+    from app.sync.runs.directory_reads import export as exported_records
+
+    if str(file) != "-":
+        if not _EXPORTED.search(file.name):
+            raise CommandError(f"{file}: the format is JSON Lines; the name must end in .jsonl, .jsonl.gz or .ndjson")
+        if file.exists() and not force:
+            raise CommandError(f"{file}: already exists; --force replaces it")
+    with application(invocation.settings()) as parts:
+        with reading(parts.engine) as connection:
+            if current_revision(connection) == 0:
+                raise CommandError("the directory was never read: run usher directory refresh, or a sync")
+        with _opened(file) as output:
+            count = 0
+            for record in exported_records(parts.engine):
+                output.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+                count += 1
+            output.write(orjson.dumps({"end": True, "records": count}, option=orjson.OPT_APPEND_NEWLINE))
+    print_note(counted(count, "record"))
+
+
 def _fully_read(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
     """The names of the sources to read completely."""
     from app.sync.runs.source_reads import policy_of
@@ -180,3 +219,26 @@ def _require_read(accepted: Collection[str], sources: Sequence[Source]) -> None:
     for source in sources:
         if source.name in accepted and policy_of(source).only_pushed:
             raise CommandError(f"source {source.name} only receives pushes, so there is no read to accept")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Opens the file for writing. If writing fails, it is not replaced."""
+    from app.foundation.files import make_file
+
+    if str(file) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    unfinished = file.with_name(f"{file.name}.part")
+    try:
+        make_file(unfinished)
+        with gzip.open(unfinished, "wb") if file.suffix == ".gz" else unfinished.open("wb") as output:
+            yield output
+        unfinished.replace(file)
+    except OSError as error:
+        # Not with the name of the unfinished file.
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)

@@ -166,7 +166,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
 
 
 def _plan_to_json(parts: Application, run: Run, *, impact: bool) -> None:
-    from app.commands.impact import access_changes_of
+    from app.commands.changes import access_changes_of
     from app.commands.run_report import changes_of
     from app.service.admin.wire import AccessChangeWire, AccessCountWire, RunWire, change_to_wire
 
@@ -178,8 +178,7 @@ def _plan_to_json(parts: Application, run: Run, *, impact: bool) -> None:
 
 
 def _show_plan(parts: Application, run: Run, *, impact: bool) -> None:
-    from app.commands.changes import show_changes, show_sums
-    from app.commands.impact import show_impact
+    from app.commands.changes import show_changes, show_impact, show_sums
     from app.commands.run_report import changes_of, show_plan_summary, show_report
 
     show_changes(changes_of(parts, run.run_id), run.total("planned"))

@@ -12,8 +12,7 @@ from threading import Thread
 
 import pytest
 
-from app.commands.health import health_url
-from app.commands.processes import LongRunning, UsherProcess, command_of
+from app.commands.health import LongRunning, UsherProcess, command_of, health_url
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings

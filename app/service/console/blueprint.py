@@ -26,7 +26,6 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     parked,
     preview_file,
     run,
-    run_actions,
     runs,
     search,
     sign_in,

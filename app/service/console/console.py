@@ -21,12 +21,12 @@ from app.foundation.clock import Clock, epoch_ms
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns
 from app.service.console.backend_answer import GetPermissions
+from app.service.console.cookies import Preferences
 from app.service.console.credentials import Credentials
 from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
-from app.service.console.preferences import Preferences
 from app.service.console.rendering import Assets, make_environment
 from app.service.console.run_progress import error_parts
 from app.service.console.run_reads import incomplete_words, unread_sources

@@ -1,11 +1,23 @@
-"""The cookies of the console. Browsers send them over TLS only, except on this machine."""
+"""The cookies of the console, and the preferences that one of them contains.
 
+Browsers send them over TLS only, except on this machine.
+"""
+
+from collections.abc import Mapping
 from datetime import timedelta
+from operator import contains
 
 from flask import Response, request
 
 from app.foundation.outbound.urls import is_loopback
 from app.service.console.settings import ConsoleSettings
+
+PREFERENCES: Mapping[str, tuple[str, ...]] = {
+    "theme": ("system", "light", "dark"),
+    "times": ("own", "utc"),
+    "keys": ("on", "off"),
+}
+"""Name → allowed values, the default first."""
 
 
 class Cookie:
@@ -44,3 +56,22 @@ class Cookie:
     def _is_secure(self) -> bool:
         url = self._public_url or f"//{request.host}"
         return url.startswith("https:") or not is_loopback(url)
+
+
+class Preferences:
+    """The theme, the time zone and the keyboard shortcuts of a browser, also before the sign-in."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._cookie = Cookie("usher-look", settings, max_age=timedelta(days=365), has_prefix=False)
+
+    def read(self) -> dict[str, str]:
+        """The value of each preference, or the defaults if the cookie is missing or invalid."""
+        values = self._cookie.value.split(".")
+        if len(values) == len(PREFERENCES) and all(map(contains, PREFERENCES.values(), values)):
+            return dict(zip(PREFERENCES, values, strict=True))
+        return {name: allowed[0] for name, allowed in PREFERENCES.items()}
+
+    def save(self, response: Response, form: Mapping[str, str]) -> None:
+        """Stores the preferences of a form. Invalid values are ignored."""
+        valid = {name: form[name] for name, allowed in PREFERENCES.items() if form.get(name) in allowed}
+        self._cookie.set(response, ".".join((self.read() | valid).values()))

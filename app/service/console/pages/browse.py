@@ -12,10 +12,10 @@ from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
 from app.access.browse.lists import ListEntry, contents, contents_found, groups, members
 from app.access.browse.lookup import find, find_paths, folders_from
 from app.access.browse.sizes import count_related, organization_size, organization_sizes
+from app.access.browse.suggestions import suggest
 from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
-from app.service.console.browsing import resource_key, show_unknown
 from app.service.console.console import Console
 from app.service.console.paging import PAGE_ROWS, Listing, Lists
 from app.service.console.urls import one_of, query
@@ -165,3 +165,21 @@ def _grants(
 
     read = partial(grants_on_levels, connection, resource.organization_id, levels, now=now)
     return {"grants": lists.page("grants", read, key), "own_level": levels[0]}
+
+
+def resource_key(grant: GrantEntry) -> tuple[str, str]:
+    """The part of a cursor that identifies the resource of a grant."""
+    return (grant.resource_id, "") if grant.resource_kind == "folder" else ("", grant.resource_id)
+
+
+def show_unknown(console: Console, connection: Connection, kind: str, organization_id: str, item_id: str) -> Response:
+    """The page for a record that is not in the directory, with similar ones. Its status is 404."""
+    return console.show(
+        "browse_unknown.html",
+        current="browse",
+        status=404,
+        kind=kind,
+        organization_id=organization_id,
+        item_id=item_id,
+        similar=suggest(connection, kind, organization_id, item_id),
+    )

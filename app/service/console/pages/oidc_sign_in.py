@@ -13,7 +13,7 @@ from app.service.console.cookies import Cookie
 from app.service.console.credentials import CredentialOwner, issuer_credential
 from app.service.console.oidc.calls import IssuerAwayError, IssuerBusyError, IssuerError
 from app.service.console.oidc.sign_in import ATTEMPT_TIMEOUT, Attempt, attempt_from_cookie, begin_attempt
-from app.service.console.signing_in import open_session, sign_in_page
+from app.service.console.pages.sign_in import open_session, sign_in_page
 from app.service.console.urls import address, go_to, query, safe_back
 from app.service.console.views import VIEWS
 from app.service.refusals import request_actor

@@ -1,4 +1,4 @@
-"""The page of a run: its stages, changes, affected users and items."""
+"""The page of a run: its stages, changes, affected users and items; and its buttons, which apply or cancel it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Response, request
 from sqlalchemy import Connection
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import Forbidden, NotFound
 
 from app.access.problems import ProblemSort
 from app.foundation.ids import may_be_stored
@@ -18,16 +18,18 @@ from app.service.console.problems import WORDS
 from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
 from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.run_reads import losses_behind, unread_sources
-from app.service.console.runs import held_now, read_run, shown_status
-from app.service.console.urls import address, one_of, parse_ordinal, query
+from app.service.console.runs import enqueue, find_run, held_now, read_run, show_conflict, shown_status
+from app.service.console.settings import Role
+from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
 from app.sync.plan.access_impact import ImpactTotals, affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
+from app.sync.runs.audit import RunAction, requested_action
 from app.sync.runs.report import impact_sentence, report_lines
-from app.sync.runs.run import Run, RunStatus
+from app.sync.runs.run import Run, RunConflictError, RunRequest, RunStatus
 from app.sync.runs.status import applied_by, superseded_by
 
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
@@ -204,3 +206,43 @@ def _problems(run: Run) -> Sequence[tuple[str, str]]:
 
 def _reported(run: Run) -> list[str]:
     return [line for line in report_lines(run.report, without=_SHOWN_ELSEWHERE) if line]
+
+
+@VIEWS.post("apply", Role.APPROVER)
+def apply(console: Console) -> Response:
+    operator = console.operator
+    run = find_run(console, request.form.get("run", ""))
+    if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
+        return show_conflict(console, run, "This run has no plan to apply.", current="runs")
+    if "whatIf" in run.report:
+        return show_conflict(console, run, "This plan is of a file, and cannot be applied.", current="runs")
+    if (problem := console.parts.plan_problem(run.plan_id)) is not None:
+        return show_conflict(console, run, problem, current="runs")
+    if run.allow_deletes and not operator.may(Role.ADMIN):
+        console.gate.audit_refusal(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
+        raise Forbidden("this plan was created without the limits of deletes: applying it needs the role admin")
+    application = RunRequest(
+        trigger="console",
+        organization_ids=run.organization_ids,
+        user_ids=run.user_ids,
+        allow_deletes=run.allow_deletes,
+        plan_id=run.plan_id,
+        asked_by=operator.asked_by,
+        asked_reason=f"the plan of {run.run_id}",
+    )
+    return enqueue(console, application, requested_action(application))
+
+
+@VIEWS.post("cancel", Role.APPROVER)
+def cancel(console: Console) -> Response:
+    operator = console.operator
+    run = find_run(console, request.form.get("run", ""))
+    if run.status is RunStatus.HELD:
+        return go_to(address("discard", run=run.run_id))
+    try:
+        console.parts.runs.cancel(
+            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, RunAction.CANCEL)
+        )
+    except RunConflictError as error:
+        return show_conflict(console, run, str(error), current="runs")
+    return go_to(address("run", id=run.run_id))

@@ -14,8 +14,8 @@ from app.access.browse.sizes import MAX_COUNT, count_related
 from app.access.records import Group, Membership, Organization, User
 from app.access.sql_view import SqlView
 from app.foundation.ids import may_be_stored
-from app.service.console.browsing import resource_key, show_unknown
 from app.service.console.console import Console
+from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Lists
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
