@@ -25,6 +25,7 @@ MAX_VALUE = 40
 MAX_ORGANIZATIONS = 4
 """Sums of up to this many organizations are shown separately."""
 _PAGE = 100
+"""Changes of access that are loaded at once."""
 _MIN_SUMMED = 6
 """Plans with fewer items have no sums."""
 
@@ -150,13 +151,13 @@ def show_impact(parts: Application, run: Run) -> None:
     if not sums:
         return
     numbers = ((row.organization_id, row.kind, *(f"{row.number_of(effect):,}" for effect in EFFECTS)) for row in sums)
-    _show(("organization", "kind", *EFFECTS), numbers)
+    _show_rows(("organization", "kind", *EFFECTS), numbers)
     changes = access_changes_of(parts, run.run_id)
     rows = ((row.organization_id, row.change_in_words, row.users_in_words, row.resources_in_words) for row in changes)
-    _show(("organization", "change", "users", "resources"), rows)
+    _show_rows(("organization", "change", "users", "resources"), rows)
 
 
-def _show(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+def _show_rows(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
     if not on_terminal():
         show_table(headings, rows)
         return

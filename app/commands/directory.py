@@ -204,7 +204,6 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 
 
 def _fully_read(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
-    """The names of the sources to read completely."""
     from app.sync.runs.source_reads import policy_of
 
     names = [name for name in full if name != _EVERY_SOURCE]

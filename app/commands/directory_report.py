@@ -35,8 +35,6 @@ _HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 
 @dataclass(frozen=True, slots=True)
 class DirectoryCheck:
-    """The result of ``usher directory check``."""
-
     report: CheckReport
     warnings: Sequence[SourceWarning]
     in_force: Mapping[str, SourceState]
@@ -77,7 +75,6 @@ def _compared(
 
 
 def check_to_wire(checked: DirectoryCheck) -> dict[str, object]:
-    """The result as a JSON object."""
     return object_from_report(checked.report) | {
         "suspicions": [
             {"source": warning.source, "says": warning.message, "advice": warning.advice}

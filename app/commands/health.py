@@ -98,7 +98,6 @@ def health(invocation: Invocation, proc: Path) -> None:
 
 
 def health_url(process: UsherProcess, settings: Settings) -> str:
-    """The URL of a server's health check."""
     from app.commands.backend import DEFAULT_PORT
 
     default = settings.server.port if process.command is LongRunning.SERVE else DEFAULT_PORT

@@ -149,8 +149,7 @@ def _show_object(name: str, object_: PreviewedObject) -> None:
 
 
 def _result(line: RuleResult, *, shared: bool) -> str:
-    """The record or the reason why there is none, the groups through which the object came, and whether the record or
-    some of its fields win."""
+    """The record, or why there is none; the groups on the way to the object; and what of the record wins."""
     if line.record is None:
         text = f"malformed: {line.reason}" if line.malformed else f"none: {line.reason}"
         result = coloured(printable(text), "failed" if line.malformed else "default")

@@ -24,7 +24,6 @@ class LineProgress:
         """Prints nothing, because printed lines cannot be removed."""
 
     def note(self, text: str) -> None:
-        """Prints a line."""
         print_note(text)
 
 

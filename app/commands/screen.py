@@ -53,7 +53,6 @@ def print_note(text: str) -> None:
 
 
 def show_json(value: object) -> None:
-    """Prints the result as JSON."""
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 

@@ -37,16 +37,12 @@ def _record_id(value: str) -> str:
 
 
 class ItemKind(click.ParamType[str]):
-    """A kind of item."""
-
     name = "kind"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns the kind unchanged."""
         return self._choice().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes kinds."""
         return self._choice().shell_complete(ctx, param, incomplete)
 
     @staticmethod
@@ -299,10 +295,7 @@ def _applicable_plan(parts: Application, prefix: str) -> str:
 
 
 def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> ReplacedSources:
-    """``options``: either one ``FILE``, which replaces all sources, or any number of ``NAME=FILE``.
-
-    Raises ``CommandError`` and ``ReplacementError``.
-    """
+    """``options``: one ``FILE`` in place of all sources, or any number of ``NAME=FILE``. Raises ``CommandError``."""
     from app.commands.bootstrap.what_if import replace_sources
 
     names = [source.source_name for source in directory.sources]

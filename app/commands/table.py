@@ -23,10 +23,7 @@ _EMPTY = frozenset({"", "–"})
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, styles: Mapping[str, str], one_line: bool
 ) -> None:
-    """Prints the rows. The columns that do not fit are below each row, with their headings.
-
-    ``styles``: the style of a cell, by its text. ``one_line``: see ``app.commands.screen.show_table``.
-    """
+    """``styles``: the style of a cell, by its text. ``one_line``: see ``app.commands.screen.show_table``."""
     console = Console()
     columns = [[heading, *cells] for heading, *cells in zip(headings, *rows, strict=True)]
     widths = [max(map(cell_len, column)) for column in columns]

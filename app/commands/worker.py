@@ -151,10 +151,7 @@ def _log_hangup() -> None:
 
 
 def _queue_first_run(parts: Application) -> None:
-    """Queues a run if the directory was never read, because the service cannot answer until then.
-
-    Once per database. If it fails, the next run follows on schedule.
-    """
+    """Queues the first run of a database, because the service cannot answer until then. If it fails, others follow."""
     from app.access.revisions import current_revision
     from app.foundation.database.engine import reading
     from app.sync.runs.run import RunRequest

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.foundation.files import make_folder
@@ -24,10 +24,7 @@ def counters_are_shared() -> bool:
 
 @contextmanager
 def share_counters(directory: str) -> Iterator[Path]:
-    """Shares the counters of this process and its children in a folder, which is temporary if ``directory`` is empty.
-
-    A child process uses the folder of its parent.
-    """
+    """Shares the counters of this process and its children in ``directory``. Empty: in a temporary folder."""
     inherited = os.environ.get(VARIABLE)
     if inherited:
         yield Path(inherited)
@@ -59,9 +56,8 @@ def _remove_stale_files(path: Path) -> None:
 
 def _is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError, OverflowError):
+            os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):
-        return True
     return True

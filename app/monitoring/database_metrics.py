@@ -170,10 +170,7 @@ def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
 
 
 def source_labels(names: Sequence[str]) -> list[str]:
-    """The names of sources without folders, which readers of metrics need not see.
-
-    A hash of the whole name distinguishes sources with the same last part.
-    """
+    """The names of sources without their folders. A hash of the whole name distinguishes equal last parts."""
     last = [name.rstrip("/").rpartition("/")[2] or name for name in names]
     return [
         short if last.count(short) == 1 else f"{short}#{sha256(name.encode()).hexdigest()[:8]}"

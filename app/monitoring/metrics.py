@@ -91,10 +91,7 @@ class Metrics:
         return count
 
     def render(self, *collectors: Collector, shared: bool, accept: str = "") -> tuple[bytes, str]:
-        """The body and content type for an ``Accept`` header: Prometheus' text format or OpenMetrics.
-
-        ``shared``: includes the counters of all processes that share them.
-        """
+        """The body and content type for an ``Accept`` header. ``shared``: with the counters of all processes."""
         registry = CollectorRegistry()
         registry.register(_Build())
         registry.register(_SharedCounters() if shared else self._registry)

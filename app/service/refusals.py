@@ -37,8 +37,6 @@ def request_actor(name: str, way: Way, role: str = "") -> Actor:
 
 
 class RowLimit:
-    """A rate limiter for audit rows."""
-
     def __init__(self, now: Callable[[], float] = monotonic, *, per_hour: int = ROWS_PER_HOUR) -> None:
         self._counter = WindowCounter(now, seconds=3600, max_keys=_MAX_KEYS)
         self._per_hour = per_hour

@@ -109,7 +109,9 @@ def create_app(
     app.register_blueprint(_metrics(parts, auth if metrics_need_token else None))
     app.register_blueprint(openapi_blueprint(lambda: document(provider, metrics_need_token=metrics_need_token)))
     if parts.console is not None:
-        app.register_blueprint(_console(parts.console, parts.check_schema))
+        console = console_blueprint(parts.console)
+        refuse_if_incompatible(console, parts.check_schema)
+        app.register_blueprint(console)
     app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
     if trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
@@ -153,20 +155,13 @@ def _metrics(parts: ServiceParts, auth: AdminAuth | None) -> Blueprint:
     )
 
 
-def _console(parts: ConsoleParts, check_schema: Callable[[], None]) -> Blueprint:
-    blueprint = console_blueprint(parts)
-    refuse_if_incompatible(blueprint, check_schema)
-    return blueprint
-
-
 def _instance(engine: Engine, turn: Turn) -> str:
     with turn(), reading(engine) as connection:
         return instance_stamp(connection)
 
 
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:
-    """The server of a worker's own metrics at ``metrics.worker_port``. It requires one of ``tokens``, unless they are
-    None."""
+    """The server of a worker's own metrics. It requires one of ``tokens``, unless they are None."""
     app = new_app("usher-worker", new_id, frequent={"/metrics"})
     app.register_blueprint(
         metrics_blueprint(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from app.commands.bootstrap.databases import open_store
-from app.commands.bootstrap.outgoing import backend_client, configured_sources, notification_channels
+from app.commands.bootstrap.outgoing import backend_client, configured_sources
 from app.commands.bootstrap.requirements import require_backend, require_sources
 from app.directory.source import Source
 from app.foundation.audit import Audit
@@ -48,14 +48,12 @@ class Application:
 
     @property
     def runs(self) -> Runs:
-        """The runs in the database."""
         from app.sync.runs.lifecycle import Runs
 
         return Runs(self.engine, self.clock, self.random)
 
     @property
     def audit(self) -> Audit:
-        """The audit log."""
         return Audit(self.clock)
 
     def sync_lock(self) -> SyncLock:
@@ -63,8 +61,7 @@ class Application:
         return sync_lock(self.engine, sleep=self.sleep)
 
     def sources(self, *, stop: Event | None = None) -> Sequence[Source]:
-        """The directory's sources, in the order of the configuration. ``stop`` ends their reads. Raises ``SetUpError``
-        if there are none."""
+        """The configured sources, in order. ``stop`` ends their reads. Raises ``SetUpError`` if there are none."""
         require_sources(self.settings)
         return configured_sources(self.settings, stop=stop)
 
@@ -95,10 +92,7 @@ class Application:
         )
 
     def plan_problem(self, plan_id: str) -> str | None:
-        """Why this stored plan cannot be applied to the configured backend. None if it can be.
-
-        Compares the ledger only. Whether the directory has changed since is checked when it is read.
-        """
+        """Why this stored plan cannot be applied to the backend, as far as the ledger shows. None if it can be."""
         from app.sync.ledger.ledger import ledger_in_use, open_ledger, read_ledger
         from app.sync.plan.stored import load_plan, stale_sentence
 
@@ -116,7 +110,6 @@ class Application:
             return stale_sentence(plan_id) if is_stale else None
 
     def concerns(self) -> Sequence[Concern]:
-        """The current concerns."""
         with reading(self.engine) as connection:
             return concern_finder(self.settings)(connection, self.clock())
 
@@ -150,16 +143,14 @@ def expectations(settings: Settings) -> Expectations:
 
 
 def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:
-    """Builds the loop that sends notifications until ``stop`` is set.
-
-    Workers run it. Services run it too, because a dead worker cannot report itself.
-    """
+    """Builds the loop that sends notifications. Services run it, too, because a dead worker cannot report itself."""
+    from app.monitoring.notify.channels import channels_from_settings
     from app.monitoring.notify.watch import Watch
 
     return Watch(
         engine=engine,
         find_concerns=concern_finder(settings),
-        channels=notification_channels(settings, clock=clock),
+        channels=channels_from_settings(settings.notifications, clock=clock),
         clock=clock,
         random=SystemRandom(),
         stop=stop,
@@ -169,10 +160,7 @@ def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event
 
 @contextmanager
 def application(settings: Settings, *, needs_backend: bool = False) -> Iterator[Application]:
-    """The parts for one command. ``needs_backend``: require the backend's credentials and a source, too.
-
-    Raises ``SetUpError``.
-    """
+    """The parts for one command. ``needs_backend``: it needs credentials and a source. Raises ``SetUpError``."""
     if needs_backend:
         require_backend(settings)
         require_sources(settings)

@@ -60,8 +60,7 @@ def open_store_for_service(settings: Settings) -> Engine:
 
 @contextmanager
 def existing_store(settings: Settings) -> Iterator[Engine | None]:
-    """Usher's own database, for commands that change nothing. None if it is missing, unavailable or has the schema of
-    another version."""
+    """Usher's own database, to be read. None if it is missing, unavailable or has the schema of another version."""
     file = sqlite_file(settings.database_url)
     if file is not None and not file.exists():
         yield None
@@ -85,10 +84,7 @@ def known_sources(engine: Engine | None) -> Mapping[str, SourceState]:
 
 
 def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engine:
-    """The self-hosted backend's database, with the schema of this version. Raises ``SetUpError``, and as ``pending``.
-
-    ``must_exist``: raise instead of creating a SQLite file.
-    """
+    """As ``open_store``, for the self-hosted backend. ``must_exist``: raise instead of creating a SQLite file."""
     url = settings.self_hosted_backend.database_url
     file = sqlite_file(url)
     if must_exist and file is not None and not file.exists():
@@ -99,8 +95,6 @@ def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engin
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """The result of an upgrade."""
-
     changed: bool
     old_version_compatible: bool | None
     """Whether processes of the previous version can still use the database. None if the database was new."""

@@ -21,8 +21,6 @@ from app.sync.runs.run import WhatIf
 
 @dataclass(frozen=True, slots=True)
 class ReplacedSources:
-    """The directory with replaced sources."""
-
     directory: DirectorySettings
     what_if: WhatIf
 

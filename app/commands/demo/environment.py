@@ -62,15 +62,11 @@ class DemoEnvironment:
         return self.folder / "admin-token"
 
     def settings(self) -> Settings:
-        """The settings of the file, without the environment."""
         return load_settings(self.settings_file, environment={}).settings
 
 
 def prepare(folder: Path, port: int | None) -> DemoEnvironment:
-    """Creates the missing files in the folder. An earlier demo continues, perhaps on other ports.
-
-    Raises ``SetUpError``.
-    """
+    """Creates the missing files. An earlier demo continues, perhaps on other ports. Raises ``SetUpError``."""
     sample = next((path for path in SAMPLES if path.is_file()), None)
     if sample is None:
         raise SetUpError(f"the sample directory {SAMPLES[0]} does not exist: install Usher again")

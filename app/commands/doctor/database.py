@@ -20,9 +20,9 @@ from app.foundation.database.url import DatabaseUrlError, DriverMissingError
 from app.foundation.text import printable
 from app.settings import Settings
 
-FREE_BYTES = 1024**3
+_FREE_BYTES = 1024**3
 """With less free space, a check warns."""
-MIN_FREE_BYTES = 1024**2
+_MIN_FREE_BYTES = 1024**2
 """With less free space, the disk is full."""
 _MAX_CLOCK_OFFSET = 30.0
 """Seconds between the clocks of the database and of this machine."""
@@ -123,11 +123,16 @@ def _check_file(file: Path) -> Finding | None:
             message = f"{file} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}"
             return problem("database", message, errors.MOUNT_IT)
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")
-    free = errors.free_bytes(file)
-    if free < MIN_FREE_BYTES:
-        return problem("database", f"the disk is full where {file} is", "free some space")
-    if free < FREE_BYTES:
-        return warning("database", f"{free // 1024**2:,} MB are left where {file} is", "free some space")
+    return check_space("database", file)
+
+
+def check_space(check: str, path: Path) -> Finding | None:
+    """Warns if there is little free space. None if there is enough."""
+    free = errors.free_bytes(path)
+    if free < _MIN_FREE_BYTES:
+        return problem(check, f"the disk is full where {path} is", "free some space")
+    if free < _FREE_BYTES:
+        return warning(check, f"{free // 1024**2:,} MB are left where {path} is", "free some space")
     return None
 
 
@@ -184,7 +189,6 @@ def _check_postgresql(connection: Connection) -> Finding | None:
 
 
 def _check_schema(engine: Engine) -> Finding:
-    """Compares the schema with that of this version."""
     try:
         state = state_of(engine, STORE_MIGRATIONS)
     except SchemaNewerError as error:

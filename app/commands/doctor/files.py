@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from app.commands.bootstrap.databases import index_folder
-from app.commands.doctor.database import FREE_BYTES, MIN_FREE_BYTES
-from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
+from app.commands.doctor.database import check_space
+from app.commands.doctor.finding import Finding, Findings, ok, problem
 from app.foundation.database import errors
 from app.foundation.database.url import DatabaseUrlError
 from app.service.provider.decision_log import STDOUT
@@ -41,7 +41,7 @@ def _check_index(folder: Path, mounts: Path) -> Finding:
         return problem("index", f"{folder}: {nearest} is not a directory, so {without}", advice)
     if not errors.is_writable(nearest):
         return problem("index", f"{folder} cannot be written to, so {without}", advice)
-    return _check_space("index", folder) or ok(
+    return check_space("index", folder) or ok(
         "index", str(folder) if _exists(folder) else f"usher serve creates {folder}"
     )
 
@@ -55,16 +55,7 @@ def _check_log(file: Path) -> Finding:
         return problem("decision log", f"{file}: {nearest} is not a directory", advice)
     if not errors.is_writable(nearest):
         return problem("decision log", f"{nearest} cannot be written to: decisions are not logged", advice)
-    return _check_space("decision log", file) or ok("decision log", str(file))
-
-
-def _check_space(check: str, path: Path) -> Finding | None:
-    free = errors.free_bytes(path)
-    if free < MIN_FREE_BYTES:
-        return problem(check, f"the disk is full where {path} is", "free some space")
-    if free < FREE_BYTES:
-        return warning(check, f"{free // 1024**2:,} MB are left where {path} is", "free some space")
-    return None
+    return check_space("decision log", file) or ok("decision log", str(file))
 
 
 def _nearest(path: Path) -> Path:

@@ -17,8 +17,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check."""
-
     name: str
     """What was checked, in one or two words."""
     state: State

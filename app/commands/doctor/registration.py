@@ -42,10 +42,7 @@ through a firewall."""
 
 
 def check_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:
-    """Reads the registration from the backend, and calls the registered address.
-
-    ``instance`` returns the instance stamp of our own access model, or None if it cannot be read.
-    """
+    """Reads the registration, and calls its address. ``instance`` returns our own instance stamp, or None."""
     provider = settings.provider
     try:
         config = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
@@ -121,7 +118,6 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
 
 
 def _wrong_answer(url: str, status: int, settings: Settings) -> Finding:
-    """The finding about an answer that is not a permission provider's."""
     path, port, address = settings.provider.path, settings.server.port, _without_query(url)
     if _is_the_backend(url, settings):
         message = f"the backend calls itself: {address} is the backend, which answers with {status}"
@@ -142,8 +138,6 @@ def _wrong_answer(url: str, status: int, settings: Settings) -> Finding:
 
 
 class _ProviderAnswer(NamedTuple):
-    """An answer at the registered address."""
-
     status: int
     is_provider: bool
     """Whether a permission provider answered."""

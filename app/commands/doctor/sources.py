@@ -24,8 +24,6 @@ _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
 
 @dataclass(slots=True)
 class _CheckedRead:
-    """What the read of one source returned."""
-
     kinds: Counter[str] = field(default_factory=Counter)
     end: End = _NO_END
 
@@ -33,10 +31,7 @@ class _CheckedRead:
 def check_sources(
     sources: Sequence[Source], in_force: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
 ) -> Findings:
-    """Reads all sources in parallel, and discards the records.
-
-    ``in_force``: the records in force of each source. ``guard``: the default guard.
-    """
+    """Reads all sources in parallel. ``in_force``: the records of each source. ``guard``: the default guard."""
     guards = guards_of(sources, guard)
     reads = [_CheckedRead() for _ in sources]
     with ParallelReads() as parallel:

@@ -24,14 +24,10 @@ class Files:
         self._organization = output.parent / "organization.yaml"
 
     def secret(self, name: str) -> Path:
-        """The file of a secret."""
         return self._secrets / name
 
     def require_absent(self, names: Iterable[str] = ()) -> None:
-        """Raises ``CommandError`` if a file exists that would be written, or the folder cannot be used.
-
-        ``names``: those of the secrets.
-        """
+        """Raises ``CommandError`` if a file exists that would be written. ``names``: those of the secrets."""
         if "?" in str(self.output.parent):
             raise CommandError(f"{self.output.parent}: the address of a database cannot contain a question mark")
         for path in (self.output, self._organization, *map(self.secret, names)):
@@ -63,7 +59,6 @@ class Files:
         return list(texts)
 
     def next_steps(self, directory: str, backend: str) -> str:
-        """The commands that follow."""
         return _rendered(f"next/{backend}.txt", shlex.quote, self._context(directory, backend))
 
     def _context(self, directory: str, backend: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from email.utils import format_datetime
 import requests
 
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, failure_of, refused_by_proxy
+from app.foundation.outbound.failure import CALL_ERRORS, failure_of, refused_by_proxy
 from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
@@ -107,11 +107,10 @@ class Mail:
             problem = "the host, the user name or the password of the mail server has characters that cannot be sent"
             raise NotDeliveredError(problem) from None
         except (smtplib.SMTPException, OSError) as error:
-            failure = self._failure(error)
+            failure = failure_of(error, f"smtp://{bracketed(self._settings.host)}:{self._settings.port}")
             raise NotDeliveredError(f"the mail server could not be used: {failure.message}", failure=failure) from error
 
     def email(self, message: Message) -> EmailMessage:
-        """The message as an e-mail."""
         content = message.content
         data = content["data"]
         email = EmailMessage()
@@ -130,9 +129,6 @@ class Mail:
             lines += [f"Run:    {data['runId']}"]
         email.set_content("\n".join(lines) + "\n")
         return email
-
-    def _failure(self, error: Exception) -> CallFailure:
-        return failure_of(error, f"smtp://{bracketed(self._settings.host)}:{self._settings.port}")
 
     def _connection(self) -> smtplib.SMTP:
         settings = self._settings

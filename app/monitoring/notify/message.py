@@ -68,8 +68,7 @@ class Channel(Protocol):
 
 
 def message_body(event: ConcernEvent, concern: Concern, now: datetime) -> str:
-    """The body of a message about a concern, in the form that Standard Webhooks recommends. Times are ISO 8601 in
-    UTC."""
+    """The body of a message, in the form that Standard Webhooks recommends. Times are ISO 8601 in UTC."""
     is_over = event is ConcernEvent.OVER
     data: dict[str, object] = {
         "cause": concern.cause.value,

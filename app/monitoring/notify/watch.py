@@ -85,10 +85,7 @@ class Watch:
         self._names = tuple(channel.name for channel in self.channels)
 
     def run(self) -> None:
-        """Runs until ``stop`` is set. Errors are logged and never raised.
-
-        An unavailable database is logged once, however long it takes.
-        """
+        """Runs until ``stop`` is set. Errors are only logged, those of an unavailable database once."""
         log = _log.bind()
         pause = self.interval
         away = False

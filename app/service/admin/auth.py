@@ -9,16 +9,13 @@ from app.service.refusals import Refusals, request_actor
 
 
 class AdminAuth:
-    """Requires an admin token."""
-
     def __init__(self, tokens: TokenSet, audit: Audit, refusals: Refusals) -> None:
         self.tokens = tokens
         self.audit = audit
         self._refusals = refusals
 
     def require(self) -> None:
-        """Raises what ``require_bearer`` does. Writes an audit row for a wrong token, but not for a missing token or a
-        throttled caller."""
+        """As ``require_bearer``. Audits a wrong token, but neither a missing one nor a throttled caller."""
         try:
             require_bearer(request, self.tokens)
         except Unauthenticated:

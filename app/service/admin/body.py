@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 from flask import request
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, ConfigDict, ValidationError
 
 from app.contract.base import Request
 from app.contract.errors import InvalidArgument
@@ -13,7 +13,14 @@ from app.http.body import read_json
 
 MAX_BODY_BYTES = 1024 * 1024
 
-BodyT = TypeVar("BodyT", bound=Request)
+
+class StrictRequest(Request):
+    """A request, or an object in it, that refuses unknown fields. Those of the backend's API ignore them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+BodyT = TypeVar("BodyT", bound=StrictRequest)
 
 
 def _not_empty(values: list[Any] | None) -> list[Any] | None:

@@ -54,8 +54,7 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
 
 
 def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], require: Callable[[], None] | None) -> Blueprint:
-    """``/metrics``. ``render`` returns the text for an ``Accept`` header and its content type. ``require`` raises for
-    callers without access. Without it all callers have access."""
+    """``/metrics``. ``render`` returns text and content type for an ``Accept`` header. ``require`` raises to refuse."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")

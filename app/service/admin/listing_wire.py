@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, NotRequired
 import orjson
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     WithJsonSchema,
@@ -21,9 +20,9 @@ from app.access.decision.decide import Rule
 from app.access.listing.page import AccessEntry, Openness
 from app.access.listing.resources import RESOURCE_TYPES
 from app.access.records import AccessRole, AccessType, ResourceKind
-from app.contract.base import AsWhole, Id, PageToken, Request
+from app.contract.base import AsWhole, Id, PageToken
 from app.foundation.clock import epoch_ms, parse_time
-from app.service.admin.body import NOT_EMPTY
+from app.service.admin.body import NOT_EMPTY, StrictRequest
 
 PAGE_ROWS = 100
 MAX_PAGE_ROWS = 1000
@@ -41,10 +40,8 @@ _PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE_ROWS, description=f"Default: 
 _PageToken = Annotated[PageToken | None, Field(description="`nextPageToken` of the page before; left out: the first.")]
 
 
-class ListRequest(Request):
+class ListRequest(StrictRequest):
     """The fields that the requests for both lists have."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: _Role = None
     at: _At = None
@@ -75,10 +72,8 @@ class ListResourcesRequest(ListRequest):
     ] = None
 
 
-class ListedResource(Request):
+class ListedResource(StrictRequest):
     """A resource. For an organization, ``organizationId`` may be absent: it equals ``id``."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: ResourceKind
     id: Id

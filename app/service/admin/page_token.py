@@ -9,7 +9,6 @@ from app.foundation.base64url import base64url, from_base64url
 
 
 def page_token(query: str, position: Sequence[int | str]) -> str:
-    """The token of the page after ``position``."""
     return base64url(orjson.dumps([query, *position]))
 
 

@@ -10,17 +10,17 @@ from urllib.parse import quote
 
 import structlog
 from flask import Blueprint, Response, request
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.contract.base import Id, Request
+from app.contract.base import Id
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
 from app.foundation.text import named
 from app.http.errors import answer_error
 from app.http.json import json_response
 from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
-from app.service.admin.body import NOT_EMPTY, read_body
+from app.service.admin.body import NOT_EMPTY, StrictRequest, read_body
 from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.admin.wire import AccessChangeWire, NewRun, RunWire, change_to_wire
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, ItemKey
@@ -54,10 +54,8 @@ _Selection = Annotated[
 ]
 
 
-class RetriedItem(Request):
+class RetriedItem(StrictRequest):
     """An item to retry, with the fields of a run's changes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: _ItemKind
     organization_id: Id
@@ -69,10 +67,8 @@ class RetriedItem(Request):
         return ItemKey(self.kind, self.organization_id, self.container_id or "", self.id)
 
 
-class ResyncRequest(Request):
+class ResyncRequest(StrictRequest):
     """The body of ``POST /resync``. Unlike requests of the backend's API, it refuses unknown fields."""
-
-    model_config = ConfigDict(extra="forbid")
 
     organization_ids: _Selection | None = None
     user_ids: _Selection | None = None
@@ -104,10 +100,8 @@ class ResyncRequest(Request):
         return selected
 
 
-class DecisionRequest(Request):
+class DecisionRequest(StrictRequest):
     """The optional body of approving or cancelling a run."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
 

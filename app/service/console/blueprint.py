@@ -65,7 +65,6 @@ _TITLES = {
 
 
 def console_blueprint(parts: ConsoleParts) -> Blueprint:
-    """The blueprint of ``/console``."""
     console = Console(parts)
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
     console.gate.install(blueprint, VIEWS.upload_limits(blueprint.name))

@@ -14,11 +14,9 @@ _BAD_STUB = 8
 
 
 def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
-    """A bar chart on a logarithmic scale, aligned to the right. A value of 0 is a stub, higher if it is bad.
+    """A bar chart, aligned to the right. Each bar is a value, a state and a tooltip. A value of 0 is a stub.
 
-    Each bar is a value, a state and a tooltip.
-
-    The logarithm keeps a run of ten items visible beside one of a million."""
+    The logarithmic scale keeps a run of ten items visible beside one of a million."""
     if not bars:
         return Markup("")
     top = math.log1p(max(size for size, _, _ in bars)) or 1

@@ -38,13 +38,11 @@ class Cookie:
         return request.cookies.get(self._name, "")
 
     def set(self, response: Response, value: str) -> None:
-        """Sets the cookie."""
         response.set_cookie(
             self._name, value, max_age=self._max_age, secure=self._is_secure, httponly=True, samesite="Lax", path="/"
         )
 
     def delete(self, response: Response) -> None:
-        """Deletes the cookie."""
         response.delete_cookie(self._name, secure=self._is_secure, httponly=True, samesite="Lax", path="/")
 
     @property

@@ -35,8 +35,6 @@ _EXAMINATION = ExaminationRow.__table__
 
 
 class ExaminationFinding(NamedTuple):
-    """One finding of the doctor."""
-
     name: str
     """What was checked."""
     state: str
@@ -57,7 +55,6 @@ Examine = Callable[[], Iterator[ExaminationFinding]]
 class Examination:
     """One examination. Times are epoch milliseconds."""
 
-    examination_id: int
     asked_by: str
     node: str
     started_at: int
@@ -77,7 +74,6 @@ def last_examination(connection: Connection, now: datetime) -> Examination | Non
         return None
     has_timed_out = row.outcome == _RUNNING and row.started_at < epoch_ms(now - TIMEOUT)
     return Examination(
-        examination_id=row.examination_id,
         asked_by=row.asked_by,
         node=row.node,
         started_at=row.started_at,

@@ -42,8 +42,6 @@ _FIELD_OF_REQUEST = {
 
 
 class ParsedForm(NamedTuple):
-    """A valid form."""
-
     question: Question
     request: Mapping[str, object]
     """The question as in the body of a permission call."""
@@ -51,8 +49,6 @@ class ParsedForm(NamedTuple):
 
 
 class InvalidFormError(Exception):
-    """The form is not valid."""
-
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__(errors)
         self.errors = errors

@@ -58,8 +58,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def utc_moment(text: str) -> datetime:
-    """The moment of an ISO 8601 text, in UTC, which is also the zone of a text without one. Raises ``ValueError`` or
-    ``OverflowError``."""
+    """The moment of an ISO 8601 text, which is in UTC without a zone. Raises ``ValueError`` or ``OverflowError``."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
@@ -71,8 +70,7 @@ def clock_time(moment: datetime, now: datetime | None) -> str:
 
 
 def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = False) -> Markup:
-    """A ``time`` element: the time or the time passed, with the exact time as title. The script converts it to the
-    reader's time zone."""
+    """A ``time`` element with the exact time as title. The script converts it to the reader's time zone."""
     if moment is None:
         return Markup("–")
     shown = ago(moment, now) if is_ago and now is not None else clock_time(moment, now)

@@ -162,7 +162,6 @@ class _Levels:
         return [self._rung(number, level) for number, level in enumerate(self._levels)]
 
     def grants_on(self, level: Level) -> Sequence[Grant]:
-        """The user's grants on a level."""
         if isinstance(level, Organization):
             return ()
         kind: RecordLevel = "folder" if isinstance(level, Folder) else "document"

@@ -99,7 +99,6 @@ class RecordNames:
 
 
 def read_names(connection: Connection, mentions: Iterable[Mention]) -> RecordNames:
-    """The names of these records."""
     by_kind: dict[str, set[tuple[str, str]]] = {}
     for mention in mentions:
         kind, organization_id, item_id = _key(*mention)

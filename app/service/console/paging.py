@@ -21,8 +21,6 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Row]):
-    """One page of a list."""
-
     rows: Sequence[Row]
     next_after: str = ""
     """The cursor of the next page. It is empty for the last page."""

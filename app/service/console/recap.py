@@ -25,8 +25,6 @@ def yesterday(now: datetime) -> datetime:
 
 
 class Recent(NamedTuple):
-    """What has changed, failed and waits since yesterday."""
-
     since: datetime
     recap: Recap
     events: Sequence[tuple[Run, Sequence[str]]]

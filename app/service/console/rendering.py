@@ -97,14 +97,12 @@ def _when(context: Context, moment: datetime | int | None, since: datetime | Non
         moment = from_epoch_ms(moment)
     if since is not None:
         return formatting.time_tag(moment, since, is_ago=True)
-    now = context.get("now")
-    return formatting.time_tag(moment, now if isinstance(now, datetime) else None)
+    return formatting.time_tag(moment, context.get("now"))
 
 
 @pass_context
 def _run(context: Context, run_id: str) -> Markup:
-    now = context.get("now")
-    return formatting.run_tag(run_id, now if isinstance(now, datetime) else None)
+    return formatting.run_tag(run_id, context.get("now"))
 
 
 def _labelled(rows: Markup, columns: Sequence[str], hidden: Container[str]) -> Markup:

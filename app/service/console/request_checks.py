@@ -44,7 +44,6 @@ class RequestSlots:
 
     @property
     def is_entered(self) -> bool:
-        """Whether the request has a slot."""
         return "console_slot" in g
 
 

@@ -26,8 +26,6 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """The changes of one kind."""
-
     kind: str
     planned: list[tuple[str, int]]
     """Action → number."""

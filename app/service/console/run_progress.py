@@ -30,8 +30,6 @@ _IN_PROGRESS = {
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """One stage of a run."""
-
     name: str
     state: str
     at: datetime | None
@@ -143,7 +141,6 @@ class PhaseRow:
 
     @property
     def state(self) -> str:
-        """The state that the page shows."""
         if self.sent >= self.to_send:
             return "done"
         return "applying" if self.sent else "coming"

@@ -24,8 +24,6 @@ _RECORDS = re.compile(rf"\b({'|'.join(KINDS)}) records?\b")
 
 
 class UnreadSource(NamedTuple):
-    """A source that was read partially or not at all."""
-
     verdict: str
     name: str
     reason: str
@@ -34,19 +32,15 @@ class UnreadSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnreadSources:
-    """The sources that a run read only partially or not at all."""
-
     lines: Sequence[UnreadSource]
     """The failed ones first."""
 
     @property
     def failed(self) -> bool:
-        """Whether a source failed."""
         return any(source.verdict == Verdict.FAILED.value for source in self.lines)
 
     @property
     def worst(self) -> str:
-        """The worst verdict."""
         return (Verdict.FAILED if self.failed else Verdict.PARTIAL).value
 
     @property

@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from app.foundation.audit import Actor, Way
 from app.foundation.clock import Clock, epoch_ms
@@ -31,7 +31,6 @@ _OF_LINK = "link:"
 """The beginning of the credential of a row that is a sign-in link. It is no valid credential of a session."""
 _TOUCH_AFTER_MS = 60_000
 """The time of the last request is stored at most once a minute."""
-_BY_DIGEST = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +116,8 @@ class Sessions:
 
     def find(self, connection: Connection, session_id: str) -> Session | None:
         """The session with this id. None: there is none, or it has expired."""
-        row = connection.execute(_BY_DIGEST, {"digest": session_digest(session_id)}).one_or_none()
+        by_digest = select(_SESSION).where(_SESSION.c.session_digest == session_digest(session_id))
+        row = connection.execute(by_digest).one_or_none()
         session = None if row is None else _session(row._asdict())
         return session if session is not None and self._is_valid(session) else None
 

@@ -107,7 +107,6 @@ class OidcSettings(SettingsSection):
 
     @property
     def label(self) -> str:
-        """The label of the button."""
         return printable(self.name) or urlsplit(self.issuer).hostname or ""
 
 

@@ -28,8 +28,7 @@ class TooSlowError(Exception):
 
 @contextmanager
 def page_reading(engine: Engine) -> Iterator[Connection]:
-    """A read transaction. Raises ``TooSlowError`` if one statement (PostgreSQL), or all together (SQLite), exceed the
-    timeout."""
+    """A read transaction. Raises ``TooSlowError`` if one statement (PostgreSQL), or all (SQLite), take too long."""
     dialect = engine.dialect
     with reading(engine) as connection:
         driver = connection.connection.driver_connection

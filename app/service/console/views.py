@@ -17,8 +17,6 @@ View = Callable[[Console], Response]
 
 
 class Views:
-    """The views of the pages."""
-
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
         self._upload_limits: dict[str, int] = {}

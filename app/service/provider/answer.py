@@ -80,7 +80,6 @@ class PermissionAnswer:
         self.results.append(result)
 
     def envelope(self) -> dict[str, object]:
-        """The body of the answer."""
         body: dict[str, object] = {
             "data": self.results,
             "success": True,

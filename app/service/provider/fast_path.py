@@ -34,8 +34,6 @@ _UNUSUAL = frozenset(
 
 
 class FastPath:
-    """The middleware."""
-
     def __init__(
         self,
         app: "WSGIApplication",

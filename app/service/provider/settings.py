@@ -123,7 +123,6 @@ class ProviderSettings(SettingsSection):
 
     @cached_property
     def policy(self) -> DecisionPolicy:
-        """The settings of the decision."""
         return DecisionPolicy(
             decision_ttl=self.decision_ttl, public_role=self.public_role, unknown_document=self.unknown_document
         )

@@ -68,8 +68,7 @@ class PushParts:
     """Waits until this node answers permission calls by a revision, so that the next call sees what was pushed."""
 
     def target(self, name: str, *, is_scim: bool = False) -> PushTarget:
-        """The source with this name. Raises what ``Targets.require`` does. Writes an audit row for a wrong token, but
-        not for a throttled caller."""
+        """The source with this name. Raises as ``Targets.require``. Audits a wrong token, unless it is throttled."""
         try:
             return self.targets.require(request, name, is_scim=is_scim)
         except Unauthenticated:

@@ -15,8 +15,6 @@ from app.http.tokens import TokenSet, bearer_token
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """A source that accepts pushes."""
-
     name: str
     tokens: TokenSet
     allowed: Allowed

@@ -62,17 +62,13 @@ class ScimParts:
 def scim_parts(
     push: PushParts, settings: DirectorySettings, new_id: Callable[[], str], *, public_url: str
 ) -> ScimParts:
-    """The dependencies, from the settings."""
     sources = [source for source in settings.sources if isinstance(source, ScimSourceSettings)]
     makers = {source.source_name: RecordMaker(scim_rules(source)) for source in sources}
     return ScimParts(push, makers, new_id, public_url)
 
 
 class _Resources(StoredResources):
-    """The resources of a request. Each operation is one transaction.
-
-    A write holds the lock of refreshes. Its changes are in force at its end.
-    """
+    """The resources of a request, in one transaction for each operation. A write holds the lock of refreshes."""
 
     def __init__(self, parts: ScimParts, source: str, service: ScimService, *, writes: bool) -> None:
         super().__init__(service.provider, 0, new_id=parts.new_id, clock=parts.push.clock)

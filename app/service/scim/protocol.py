@@ -136,8 +136,6 @@ def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
 
 
 class SetwiseHandler(ScimHandler):
-    """The handler of one request."""
-
     storage: StoredResources
     _returns_members = False
 

@@ -131,10 +131,7 @@ class RecordMaker:
         return PushedObject(place, records, is_malformed=bool(reasons), is_disabled=is_disabled, is_new=is_new)
 
     def _make_members(self, resources: StoredResources, pairs: set[tuple[str, str]]) -> PushedObjects:
-        """What members of groups provide. Users who are no members provide nothing.
-
-        ``pairs``: groups and users.
-        """
+        """What members of groups provide: nothing if they are no members. ``pairs``: groups and users."""
         current = pairs & resources.groups_of({user for _, user in pairs})
         contents = resources.contents({resource_id for pair in current for resource_id in pair})
         members = {

@@ -10,8 +10,6 @@ from scim2_models.path.expressions import LogicalOperator
 
 
 class ScimMember(NamedTuple):
-    """A member of a group."""
-
     value: str
     """The id of its resource, or a name of one that does not exist yet."""
     type: str
@@ -56,7 +54,6 @@ def is_by_name(node: FilterNode) -> bool:
 
 
 def names_in(node: FilterNode) -> Iterator[str]:
-    """The names in a filter."""
     return (leaf.value for leaf in _leaves(node) if isinstance(leaf, Comparison) and _is_name(leaf))
 
 

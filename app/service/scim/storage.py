@@ -317,7 +317,6 @@ class StoredResources(StoredMembers, ScimStorage):
         self.changes[resource_id] = change._replace(before=first.before)
 
     def contents(self, ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The contents of resources, by id."""
         rows = self._run(_CONTENTS, ids=json_list(sorted(ids)))
         return {resource_id: orjson.loads(content) for resource_id, content in rows if content is not None}
 

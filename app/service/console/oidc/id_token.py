@@ -41,38 +41,34 @@ class IdToken:
         self._text = text
         self._key_id = header.get("kid")
 
-    def verified(self, keys: Sequence[Any]) -> "VerifiedIdToken | None":
-        """The token with a valid signature. None: none of these keys signed it."""
+    def verified(self, keys: Sequence[Any]) -> jwt.Token | None:
+        """The decoded token, whose signature is valid. None: none of these keys signed it."""
         for key in keys:
             if self._key_id is not None and key.kid != self._key_id:
                 continue
             try:
-                return VerifiedIdToken(jwt.decode(self._text, key, algorithms=_ALGORITHMS))
+                return jwt.decode(self._text, key, algorithms=_ALGORITHMS)
             except MALFORMED:
                 continue
         return None
 
 
-class VerifiedIdToken:
-    """An ID token with a valid signature."""
-
-    def __init__(self, decoded: jwt.Token) -> None:
-        self._decoded = decoded
-
-    def claims(self, *, issuer: str, client_id: str, nonce: str, access_token: object, now: datetime) -> dict[str, Any]:
-        """The claims. Raises ``IssuerError`` if they are of another issuer, client or sign-in, or no longer valid."""
-        options = {
-            "iss": {"essential": True, "value": issuer},
-            "aud": {"essential": True, "value": client_id},
-            "nonce": {"essential": True, "value": nonce},
-        }
-        params = {"nonce": nonce, "client_id": client_id, "access_token": access_token}
-        with library_call():
-            claims = CodeIDToken(self._decoded.claims, self._decoded.header, options, params)
-            claims.validate(now=int(now.timestamp()), leeway=_LEEWAY)
-        if not claims["sub"]:
-            raise IssuerError("the ID token has no subject (sub)")
-        return dict(claims)
+def valid_claims(
+    token: jwt.Token, *, issuer: str, client_id: str, nonce: str, access_token: object, now: datetime
+) -> dict[str, Any]:
+    """The claims. Raises ``IssuerError`` if they are of another issuer, client or sign-in, or no longer valid."""
+    options = {
+        "iss": {"essential": True, "value": issuer},
+        "aud": {"essential": True, "value": client_id},
+        "nonce": {"essential": True, "value": nonce},
+    }
+    params = {"nonce": nonce, "client_id": client_id, "access_token": access_token}
+    with library_call():
+        claims = CodeIDToken(token.claims, token.header, options, params)
+        claims.validate(now=int(now.timestamp()), leeway=_LEEWAY)
+    if not claims["sub"]:
+        raise IssuerError("the ID token has no subject (sub)")
+    return dict(claims)
 
 
 def verifying_keys(descriptions: Sequence[Any]) -> list[Any]:

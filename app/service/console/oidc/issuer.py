@@ -13,6 +13,7 @@ import orjson
 import requests
 from authlib.integrations.requests_client.oauth2_session import OAuth2ClientAuth
 from authlib.oauth2.client import OAuth2Client
+from joserfc import jwt
 
 from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
@@ -26,7 +27,7 @@ from app.service.console.oidc.calls import (
     IssuerError,
     bounded_session,
 )
-from app.service.console.oidc.id_token import IdToken, VerifiedIdToken, verifying_keys
+from app.service.console.oidc.id_token import IdToken, valid_claims, verifying_keys
 from app.service.console.oidc.library_errors import library_call
 from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_from_claims
 from app.service.console.settings import OidcSettings
@@ -111,7 +112,8 @@ class Issuer:
                 )
             if not isinstance(token, dict):
                 raise IssuerError("its answer contains no ID token")
-            claims = self._verify(session, metadata, IdToken(token.get("id_token"))).claims(
+            claims = valid_claims(
+                self._verify(session, metadata, IdToken(token.get("id_token"))),
                 issuer=self.settings.issuer,
                 client_id=self.settings.client_id,
                 nonce=attempt.nonce,
@@ -159,7 +161,7 @@ class Issuer:
             sends_iss=document.get("authorization_response_iss_parameter_supported") is True,
         )
 
-    def _verify(self, session: requests.Session, metadata: _Metadata, token: IdToken) -> VerifiedIdToken:
+    def _verify(self, session: requests.Session, metadata: _Metadata, token: IdToken) -> jwt.Token:
         verified = token.verified(self._keys.get(lambda: self._read_keys(session, metadata)))
         if verified is None and self._keys.age > _KEYS_MIN_AGE:
             # The issuer may have new keys.

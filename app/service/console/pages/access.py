@@ -62,6 +62,7 @@ def access(console: Console, connection: Connection) -> Response:
     is_filtered = bool(text or list_query.kind or list_query.role)
     keys = [(entry.kind, entry.item_id) for entry in listing.rows]
     keys += [(record.kind, record.item_id) for record in without]
+    read_reasons = _reasons_of_user if list_query.user_id else _reasons_of_resource
     return console.show(
         "access.html",
         current="browse",
@@ -76,7 +77,7 @@ def access(console: Console, connection: Connection) -> Response:
         openness=result.openness,
         sizes=organization_size(connection, list_query.organization_id),
         public_role=console.parts.policy.public_role,
-        reasons=None if lists.turned or is_filtered or result.denied else _reasons(connection, list_query),
+        reasons=None if lists.turned or is_filtered or result.denied else read_reasons(connection, list_query),
         paths=folder_paths(connection, list_query.organization_id, keys),
         **_names(connection, list_query, listing.rows),
     )
@@ -139,27 +140,22 @@ class _Reasons:
     """The user's membership, if it is active."""
 
 
-def _reasons(connection: Connection, list_query: "_ListQuery") -> _Reasons:
-    read = _reasons_of_user if list_query.user_id else _reasons_of_resource
-    return read(connection, list_query, _MAX_REASONS + 1)
-
-
-def _reasons_of_user(connection: Connection, list_query: "_ListQuery", limit: int) -> _Reasons:
+def _reasons_of_user(connection: Connection, list_query: "_ListQuery") -> _Reasons:
     within, user_id, at = list_query.organization_id, list_query.user_id, list_query.at
     view = SqlView(connection)
     group_ids = list(view.groups(within, user_id))[:MAX_GROUPS]
-    own = grants_of_user(connection, within, user_id, after=(), limit=limit)
-    through = grants_of_groups(connection, within, group_ids, after=(), limit=limit, user_id=user_id, now=at)
+    own = grants_of_user(connection, within, user_id, after=(), limit=_MAX_REASONS + 1)
+    through = grants_of_groups(connection, within, group_ids, after=(), limit=_MAX_REASONS + 1, user_id=user_id, now=at)
     membership = view.membership(within, user_id)
     return _Reasons(
         grants=[*own[:_MAX_REASONS], *through[:_MAX_REASONS]],
-        is_cut=max(len(own), len(through)) == limit,
+        is_cut=max(len(own), len(through)) > _MAX_REASONS,
         people={},
         membership=membership if membership is not None and is_active(membership, at) else None,
     )
 
 
-def _reasons_of_resource(connection: Connection, list_query: "_ListQuery", limit: int) -> _Reasons:
+def _reasons_of_resource(connection: Connection, list_query: "_ListQuery") -> _Reasons:
     within, resource_id = list_query.organization_id, list_query.resource_id
     levels: list[tuple[str, str]] = []
     folder_id = resource_id if list_query.type == "folder" else None
@@ -168,11 +164,11 @@ def _reasons_of_resource(connection: Connection, list_query: "_ListQuery", limit
         document = find(connection, Document, within, resource_id)
         folder_id = None if document is None else document.folder_id
     levels += [(folder.folder_id, "") for folder in folders_from(connection, within, folder_id).folders]
-    grants = grants_on_levels(connection, within, levels, after=(), limit=limit, now=list_query.at)
+    grants = grants_on_levels(connection, within, levels, after=(), limit=_MAX_REASONS + 1, now=list_query.at)
     groups = {grant.holder_id for grant in grants[:_MAX_REASONS] if grant.holder_kind == "group"}
     return _Reasons(
         grants=grants[:_MAX_REASONS],
-        is_cut=len(grants) == limit,
+        is_cut=len(grants) > _MAX_REASONS,
         people={
             group_id: len(people_in(connection, within, group_id).ids(after="", limit=MAX_COUNT + 1))
             for group_id in groups

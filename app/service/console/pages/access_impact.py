@@ -63,8 +63,6 @@ def access_impact(console: Console) -> Response:
 
 
 class Ids(NamedTuple):
-    """A page of the users or of the resources of a change."""
-
     ids: Sequence[str]
     next_page: str
     """Its URL. Empty: this is the last page."""

@@ -169,7 +169,6 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
 
 
 def _unknown_ids(connection: Connection, view: AccessView, question: Question, rule: Rule) -> list[UnknownId]:
-    """The fields with unknown ids."""
     unknown = []
     if view.organization(question.organization_id) is None:
         unknown.append(("organization", "organization", question.organization_id))

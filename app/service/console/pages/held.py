@@ -48,8 +48,6 @@ def held(console: Console) -> Response:
 
 
 class HeldRow(NamedTuple):
-    """A run on the list."""
-
     held: HeldRun
     run: Run
     holds: list[HoldRow]
@@ -83,45 +81,33 @@ def _mentions(holds: Sequence[HoldRow], examples: Mapping[HoldRow, Sequence[Plan
     yield from chain.from_iterable(map(mentions_of, examples.values()))
 
 
+def _requested_decision() -> HeldDecision:
+    return HeldDecision(request.path.rpartition("/")[2])
+
+
 @VIEWS.get("approve", Role.APPROVER)
-def approve_form(console: Console) -> Response:
-    return _show_form(console, HeldDecision.APPROVE)
-
-
 @VIEWS.get("discard", Role.APPROVER)
-def discard_form(console: Console) -> Response:
-    return _show_form(console, HeldDecision.DISCARD)
+def decision_form(console: Console) -> Response:
+    parameters = query("run", "reason")
+    run = find_run(console, parameters["run"])
+    return _page(console, run, _requested_decision(), {"reason": parameters["reason"]}, {})
 
 
 @VIEWS.post("approve", Role.APPROVER)
-def approve(console: Console) -> Response:
-    return _decide(console, HeldDecision.APPROVE)
-
-
 @VIEWS.post("discard", Role.APPROVER)
-def discard(console: Console) -> Response:
-    return _decide(console, HeldDecision.DISCARD)
-
-
-def _show_form(console: Console, decision: HeldDecision) -> Response:
-    parameters = query("run", "reason")
-    run = find_run(console, parameters["run"])
-    return _page(console, run, decision, {"reason": parameters["reason"]}, {})
-
-
-def _decide(console: Console, decision: HeldDecision) -> Response:
-    operator, runs = console.operator, console.parts.runs
+def decide(console: Console) -> Response:
+    operator, runs, decision = console.operator, console.parts.runs, _requested_decision()
     run = find_run(console, request.form.get("run", ""))
     form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
     errors = _form_errors(form, run.total("held"), decision)
     if run.status is not RunStatus.HELD or errors:
         return _page(console, run, decision, form, errors)
-    decide, action = {
+    method, action = {
         HeldDecision.APPROVE: (runs.approve, "approved"),
         HeldDecision.DISCARD: (runs.discard, "discarded"),
     }[decision]
     try:
-        decide(
+        method(
             run.run_id,
             by=operator.asked_by,
             reason=form["reason"],

@@ -154,7 +154,6 @@ class SupportingRecord:
     role: str = ""
 
     def mentions(self, organization_id: str) -> Iterable[Mention]:
-        """The group and its member."""
         if self.group_id:
             yield Group.kind, organization_id, self.group_id
         if self.member_id:

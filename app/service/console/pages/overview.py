@@ -127,7 +127,6 @@ def _notices(
 
 
 def _mentions_of_holds(held: Sequence[HeldRun]) -> Iterator[Mention]:
-    """The organizations of held deletes."""
     for run in held:
         for hold in run.holds:
             yield Organization.kind, "", str(hold.get("organizationId") or "")
@@ -171,8 +170,7 @@ def _verified(connection: Connection) -> dict[str, object]:
 def _backend_state(
     connection: Connection, last: Run | None, held: Sequence[HeldRun], failures: Sequence[FailureCount]
 ) -> tuple[str, int]:
-    """The state of the backend by the last full run: a key of the template's words. If it is in step, with the number
-    of items that are not."""
+    """A key of the template's words for the last full run, and with ``step`` the number of items not in step."""
     if is_applying(connection):
         return "changing", 0
     if last is None:

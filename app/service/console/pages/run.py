@@ -135,7 +135,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "problem_counts": [
             (WORDS[ProblemSort(sort)].name, number) for sort, number in run.report.get("problemCounts", {}).items()
         ],
-        "reported": _reported(run),
+        "reported": [line for line in report_lines(run.report, without=_SHOWN_ELSEWHERE) if line],
         **items,
         **plan,
     }
@@ -202,10 +202,6 @@ def _problems(run: Run) -> Sequence[tuple[str, str]]:
     problems = run.report.get("problems")
     parts = [str(problem).partition(": ") for problem in problems] if isinstance(problems, list) else []
     return [(place, reason) if reason else ("", place) for place, _, reason in parts]
-
-
-def _reported(run: Run) -> list[str]:
-    return [line for line in report_lines(run.report, without=_SHOWN_ELSEWHERE) if line]
 
 
 @VIEWS.post("apply", Role.APPROVER)

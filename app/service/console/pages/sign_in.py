@@ -86,10 +86,7 @@ def keys(console: Console) -> Response:
 def sign_in_page(
     console: Console, *, back: str, notice: str = "", error: str = "", status: int = 200, retry_after: int = 0
 ) -> Response:
-    """The sign-in page. ``notice`` is shown above the form, and ``error`` as the error of the token field.
-
-    ``back`` is the page to open after the sign-in. ``retry_after`` is in seconds.
-    """
+    """The sign-in page, with a notice above it and an error of the token. ``back``: the page to open after it."""
     response = console.bare(
         "sign_in.html",
         back=back,

@@ -28,16 +28,12 @@ _CHANGES_SHOWN = 5
 
 
 class SortRow(NamedTuple):
-    """The problems of one sort."""
-
     counted: ProblemCount
     name: str
     meaning: str
 
 
 class SourceRow(NamedTuple):
-    """A source on the page."""
-
     state: SourceState
     problems: Sequence[SortRow]
     command: str
