@@ -57,9 +57,7 @@ def show_json(value: object) -> None:
 
 
 def show_json_lists(
-    head: Mapping[str, object],
-    lists: Mapping[str, Iterable[object]],
-    tail: Callable[[], Mapping[str, object]] = dict,
+    head: Mapping[str, object], lists: Mapping[str, Iterable[object]], tail: Callable[[], Mapping[str, object]] = dict
 ) -> None:
     """Prints ``head`` as JSON with further fields that are lists, one item per line. The items may exceed the memory.
 

@@ -266,11 +266,7 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
         "Whether the last read of a source was complete.",
         lambda source: float(source.last_verdict == Verdict.COMPLETE),
     ),
-    (
-        "usher_directory_read_seconds",
-        "Duration of the last read of a source.",
-        lambda source: source.last_read_seconds,
-    ),
+    ("usher_directory_read_seconds", "Duration of the last read of a source.", lambda source: source.last_read_seconds),
     (
         "usher_directory_full_read_timestamp_seconds",
         "When everything in a source was last read completely; 0: never.",

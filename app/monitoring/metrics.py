@@ -44,17 +44,11 @@ class Metrics:
             "usher_http_request_seconds", "Seconds until the response.", ["route"], buckets=_FAST, registry=registry
         )
         self.decisions = Counter(
-            "usher_decisions",
-            "Permission requests by outcome: allowed, denied, error.",
-            ["outcome"],
-            registry=registry,
+            "usher_decisions", "Permission requests by outcome: allowed, denied, error.", ["outcome"], registry=registry
         )
         self._decided = {outcome: self.decisions.labels(outcome) for outcome in ("allowed", "denied", "error")}
         self.denials = Counter(
-            "usher_denials",
-            "Denied permission requests, by the rule that denied them.",
-            ["reason"],
-            registry=registry,
+            "usher_denials", "Denied permission requests, by the rule that denied them.", ["reason"], registry=registry
         )
         self._denied = {rule: self.denials.labels(rule.value) for rule in Rule if rule.denies}
         self.decision_call_seconds = Histogram(

@@ -82,12 +82,7 @@ class ServiceParts:
 
 
 def create_app(
-    parts: ServiceParts,
-    *,
-    provider: ProviderSettings,
-    max_age: float,
-    metrics_need_token: bool,
-    trusted_proxies: int,
+    parts: ServiceParts, *, provider: ProviderSettings, max_age: float, metrics_need_token: bool, trusted_proxies: int
 ) -> Flask:
     """The service. ``max_age`` is the maximum age of the directory's last successful read, in seconds. 0: any age."""
     # Permission calls are too frequent for a log line each. Metrics count them.

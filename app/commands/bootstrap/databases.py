@@ -51,10 +51,7 @@ def open_store_for_service(settings: Settings) -> Engine:
     """Usher's own database for one process of the service. The schema was checked before the fork."""
     # One connection for each request thread, and some for the background threads: notifications and activity.
     return open_engine(
-        settings.database_url,
-        pool_size=settings.server.threads + 3,
-        mapped=True,
-        response_timeout=_RESPONSE_TIMEOUT,
+        settings.database_url, pool_size=settings.server.threads + 3, mapped=True, response_timeout=_RESPONSE_TIMEOUT
     )
 
 

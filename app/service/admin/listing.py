@@ -111,11 +111,7 @@ class _Cursor:
     def page_to_wire(self, page: AccessPage) -> PageWire:
         """The fields that all pages have."""
         first = page.revision if self._first_revision is None else self._first_revision
-        wire: PageWire = {
-            "revision": page.revision,
-            "revisionChanged": first != page.revision,
-            "at": epoch_ms(self.at),
-        }
+        wire: PageWire = {"revision": page.revision, "revisionChanged": first != page.revision, "at": epoch_ms(self.at)}
         if page.denied is not None:
             wire["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
         if page.has_more:

@@ -5,14 +5,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 

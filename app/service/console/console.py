@@ -137,7 +137,7 @@ class Console:
                 "page": address,
                 "home": f"{PREFIX}/",
                 "brand_name": visible(parts.settings.name),
-            },
+            }
         )
 
     @property

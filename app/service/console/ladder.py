@@ -8,6 +8,7 @@ effect.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from app.access.browse.lookup import name_of
 from app.access.decision.ancestry import Ancestry, Obstacle
@@ -71,21 +72,16 @@ class Ladder:
 
 
 def make_ladder(
-    view: AccessView,
-    question: QuestionLike,
-    decision: Decision,
-    now: datetime,
-    *,
-    names: RecordNames,
+    view: AccessView, question: QuestionLike, decision: Decision, now: datetime, *, names: RecordNames
 ) -> Ladder | None:
     """The ladder of a decision. None: the organization is unknown, so there is no level."""
     organization = view.organization(question.organization_id)
     if organization is None:
         return None
-    levels, ancestry = _levels(view, question, organization)
-    grants = [record for record in decision.trail if isinstance(record, Grant)]
-    rungs = _Levels(view, question, decision, levels, now).rungs()
-    rungs[1:1] = _missing_level(question, decision, levels, ancestry)
+    records, ancestry = _levels(view, question, organization)
+    levels = _Levels(view, question, decision, records, now)
+    rungs, grants = levels.rungs(), levels.grants
+    rungs[1:1] = _missing_level(question, decision, records, ancestry)
     if question.type == "context":
         rungs.append(_context_rung(question, decision))
     groups: tuple[tuple[str, str], ...] = ()
@@ -141,56 +137,56 @@ def _levels(view: AccessView, question: QuestionLike, organization: Organization
     return levels if document is None else [*levels, document], ancestry
 
 
+@dataclass(frozen=True)
 class _Levels:
     """The existing levels, and how the decision uses them."""
 
-    def __init__(
-        self,
-        view: AccessView,
-        question: QuestionLike,
-        decision: Decision,
-        levels: Sequence[Level],
-        now: datetime,
-    ) -> None:
-        self._view, self._question, self._decision = view, question, decision
-        self._levels, self._now = levels, now
-        self._grants = [record for record in decision.trail if isinstance(record, Grant)]
-        self.deciding = self._find_deciding()
+    view: AccessView
+    question: QuestionLike
+    decision: Decision
+    levels: Sequence[Level]
+    now: datetime
+
+    @cached_property
+    def grants(self) -> list[Grant]:
+        """The grants that decide."""
+        return [record for record in self.decision.trail if isinstance(record, Grant)]
 
     def rungs(self) -> list[Rung]:
         """A rung for each level, from the organization down."""
-        return [self._rung(number, level) for number, level in enumerate(self._levels)]
+        return [self._rung(number, level) for number, level in enumerate(self.levels)]
 
     def grants_on(self, level: Level) -> Sequence[Grant]:
         if isinstance(level, Organization):
             return ()
         kind: RecordLevel = "folder" if isinstance(level, Folder) else "document"
-        return self._view.grants(self._question.organization_id, kind, level.key[-1], self._question.user_id)
+        return self.view.grants(self.question.organization_id, kind, level.key[-1], self.question.user_id)
 
-    def _find_deciding(self) -> int | None:
+    @cached_property
+    def deciding(self) -> int | None:
         """The index of the level that decides. None: none of them does."""
-        rule = self._decision.rule
+        rule = self.decision.rule
         if rule in _WITHOUT_LEVEL | _MISSING:
             return None
-        if rule is Rule.ORGANIZATION_DISABLED or len(self._levels) == 1:
+        if rule is Rule.ORGANIZATION_DISABLED or len(self.levels) == 1:
             return 0
-        if self._grants:
-            on = (self._grants[0].folder_id, self._grants[0].document_id)
-            return next((number for number, level in enumerate(self._levels) if _ids(level) == on), None)
-        numbers = reversed(range(len(self._levels)))
-        return next((number for number in numbers if self._levels[number].access_type is not None), 0)
+        if self.grants:
+            on = (self.grants[0].folder_id, self.grants[0].document_id)
+            return next((number for number, level in enumerate(self.levels) if _ids(level) == on), None)
+        numbers = reversed(range(len(self.levels)))
+        return next((number for number in numbers if self.levels[number].access_type is not None), 0)
 
     def _rung(self, number: int, level: Level) -> Rung:
         own_type = "" if level.access_type is None else level.access_type.value
         rung = Rung(level.kind, level.key[-1], name_of(level), "unchecked", "beyond", own_type, self._ended(level))
         if number == self.deciding:
             # An uncovered context is denied on its own rung, below a level that allows.
-            allows = self._decision.has_access or self._decision.rule is Rule.CONTEXT_NOT_COVERED
-            use = "grant" if self._grants else self._type_use()
+            allows = self.decision.has_access or self.decision.rule is Rule.CONTEXT_NOT_COVERED
+            use = "grant" if self.grants else self._type_use()
             return replace(rung, use=use, state="allows" if allows else "denies")
-        if self.deciding is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
+        if self.deciding is None or self.decision.rule is Rule.ORGANIZATION_DISABLED:
             return self._unchecked(rung, level)
-        if not self._grants:
+        if not self.grants:
             # All levels are checked for grants before the access type decides.
             use = "ended" if rung.ended else "inherits" if number > self.deciding else "none"
             return replace(rung, use=use, state="passed")
@@ -199,19 +195,19 @@ class _Levels:
         return self._unchecked(rung, level)
 
     def _type_use(self) -> str:
-        if self._decision.rule is Rule.ORGANIZATION_DISABLED:
+        if self.decision.rule is Rule.ORGANIZATION_DISABLED:
             return "disabled"
-        if self._question.type == "organization":
-            return "member" if self._decision.has_access else "members"
+        if self.question.type == "organization":
+            return "member" if self.decision.has_access else "members"
         return "type"
 
     def _ended(self, level: Level) -> datetime | None:
         ends = [grant.expires_at for grant in self.grants_on(level) if grant.expires_at is not None]
-        return max((end for end in ends if end <= self._now), default=None)
+        return max((end for end in ends if end <= self.now), default=None)
 
     def _unchecked(self, rung: Rung, level: Level) -> Rung:
         grants = self.grants_on(level)
-        active = [grant for grant in grants if grant.expires_at is None or grant.expires_at > self._now]
+        active = [grant for grant in grants if grant.expires_at is None or grant.expires_at > self.now]
         if not active:
             return rung
         role = max(active, key=lambda grant: grant.access_role.rank).access_role

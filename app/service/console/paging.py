@@ -60,10 +60,7 @@ class Lists:
         self.turned, self.after = name, tuple(key)
 
     def page(
-        self,
-        name: str,
-        read: Callable[..., Sequence[Row]],
-        key_of: Callable[[Row], Sequence[str]],
+        self, name: str, read: Callable[..., Sequence[Row]], key_of: Callable[[Row], Sequence[str]]
     ) -> Listing[Row] | None:
         """One page of a list. None: the cursor belongs to another list.
 

@@ -35,12 +35,7 @@ _UNUSUAL = frozenset(
 
 class FastPath:
     def __init__(
-        self,
-        app: "WSGIApplication",
-        parts: ProviderParts,
-        *,
-        new_id: Callable[[], str],
-        count: Callable[[float], None],
+        self, app: "WSGIApplication", parts: ProviderParts, *, new_id: Callable[[], str], count: Callable[[float], None]
     ) -> None:
         """``app`` has the route of ``provider_blueprint`` with the same parts. ``new_id`` creates the id of a request
         without one. ``count`` gets the seconds of each answered request."""

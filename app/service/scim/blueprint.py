@@ -155,11 +155,7 @@ def _handle(parts: ScimParts, service: ScimService, name: str, path: str) -> Sci
     is_public = request.scheme == "http" and parts.public_url.partition("://")[2] == request.host.lower()
     root = parts.public_url if is_public else request.url_root.rstrip("/")
     scim_request = ScimRequest(
-        request.method,
-        f"{root}/scim/{name}/v2",
-        f"/{path}",
-        _checked_query(),
-        list(request.headers.items()),
+        request.method, f"{root}/scim/{name}/v2", f"/{path}", _checked_query(), list(request.headers.items())
     )
     if "\0" in path:
         raise InvalidValueException(detail="the path contains a NUL character")

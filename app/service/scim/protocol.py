@@ -150,11 +150,7 @@ class SetwiseHandler(ScimHandler):
         return super().search_with_body(request)
 
     def replace_resource(
-        self,
-        resource_type: ResourceType,
-        current: Resource[Any],
-        replacement: Resource[Any],
-        conditions: Conditions,
+        self, resource_type: ResourceType, current: Resource[Any], replacement: Resource[Any], conditions: Conditions
     ) -> Resource[Any]:
         members = None
         if resource_type.name == GROUP:

@@ -19,16 +19,12 @@ def upgrade() -> None:
         clustered=True,
     )
     create_table(
-        "access_document",
-        "organization_id* document_id* folder_id access_type payload digest",
-        clustered=True,
+        "access_document", "organization_id* document_id* folder_id access_type payload digest", clustered=True
     )
     create_index("ix_access_document_organization_id_folder_id", "access_document", "organization_id folder_id")
 
     create_table(
-        "access_folder",
-        "organization_id* folder_id* parent_folder_id access_type payload digest",
-        clustered=True,
+        "access_folder", "organization_id* folder_id* parent_folder_id access_type payload digest", clustered=True
     )
     create_index(
         "ix_access_folder_organization_id_parent_folder_id", "access_folder", "organization_id parent_folder_id"
@@ -58,9 +54,7 @@ def upgrade() -> None:
 
     create_table("access_group", "organization_id* organization_user_group_id* payload digest")
     create_table(
-        "access_group_member",
-        "organization_id* organization_user_group_id* user_id* member_group_id*",
-        clustered=True,
+        "access_group_member", "organization_id* organization_user_group_id* user_id* member_group_id*", clustered=True
     )
     create_index(
         "ix_access_group_member_organization_id_member_group_id_organization_user_group_id",
@@ -81,14 +75,12 @@ def upgrade() -> None:
     create_table("access_revision", "revision:bigint* created_at:bigint changes")
     create_table("access_user", "user_id* disabled:bool payload digest", clustered=True)
     create_table(
-        "call",
-        "call_id:int* run_id plan_id ledger_id:int operation ordinals sent_at:bigint settled_at:bigint?",
+        "call", "call_id:int* run_id plan_id ledger_id:int operation ordinals sent_at:bigint settled_at:bigint?"
     )
     create_index("ix_call_settled_at", "call", "settled_at")
 
     create_table(
-        "concern",
-        "concern_key* cause about fingerprint size:bigint says run_id? since_at:bigint told_at:bigint",
+        "concern", "concern_key* cause about fingerprint size:bigint says run_id? since_at:bigint told_at:bigint"
     )
     create_table("deleted_item", "ledger_id:int* kind* organization_id* container_id* item_id*")
     op.create_table(
@@ -114,8 +106,7 @@ def upgrade() -> None:
         " retry_at:bigint parked:bool message",
     )
     create_table(
-        "ledger",
-        "ledger_id:int* base_url api_key_digest ledger_revision:bigint created_at:bigint verified_at:bigint?",
+        "ledger", "ledger_id:int* base_url api_key_digest ledger_revision:bigint created_at:bigint verified_at:bigint?"
     )
     create_index("ix_ledger_base_url_api_key_digest", "ledger", "base_url api_key_digest", unique=True)
 

@@ -15,8 +15,7 @@ def upgrade() -> None:
     create_table("worker", "worker_id* name started_at:bigint seen_at:bigint leads:bool")
     create_table("run_tally", "status* runs:bigint")
     create_table(
-        "discarded_item",
-        "ledger_id:int* kind* organization_id* container_id* item_id* fingerprint run_id message",
+        "discarded_item", "ledger_id:int* kind* organization_id* container_id* item_id* fingerprint run_id message"
     )
     create_table("former_payload", "kind* organization_id* item_id* digest* payload", clustered=True)
     add_columns("item_failure", "failing_since:bigint?")

@@ -110,9 +110,7 @@ def _problems() -> None:
     op.execute("INSERT INTO directory_state (state_id, merge_all, changes) VALUES (1, true, 0)")
     create_table("problem_count", "source_id:int* sort* by_read:bool* problems:bigint since:bigint", clustered=True)
     create_table(
-        "problem",
-        "source_id:int* sort* by_read:bool* ordinal:int* kind key cause detail place origin",
-        clustered=True,
+        "problem", "source_id:int* sort* by_read:bool* ordinal:int* kind key cause detail place origin", clustered=True
     )
 
 
@@ -247,15 +245,11 @@ def _failures() -> None:
 
 def _console() -> None:
     """The audit log, and what the console shows and remembers."""
-    create_table(
-        "audit",
-        "audit_id:int* at:bigint actor role way address action subject reason outcome request_id",
-    )
+    create_table("audit", "audit_id:int* at:bigint actor role way address action subject reason outcome request_id")
     for columns in ("actor audit_id", "action audit_id", "at"):
         create_index(f"ix_audit_{columns.replace(' ', '_')}", "audit", columns)
     create_table(
-        "console_session",
-        "session_digest* name role credential address browser created_at:bigint seen_at:bigint",
+        "console_session", "session_digest* name role credential address browser created_at:bigint seen_at:bigint"
     )
     create_table("console_sign_in", "attempt_digest* address back created_at:bigint")
     create_index("ix_console_sign_in_address_created_at", "console_sign_in", "address created_at")

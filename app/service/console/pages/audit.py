@@ -3,8 +3,8 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from flask import Response, stream_with_context
 from werkzeug.exceptions import BadRequest, NotFound
@@ -27,28 +27,31 @@ _FILTERS = ("actor", "action", "since", "until")
 @VIEWS.get("audit")
 def audit(console: Console) -> Response:
     parameters = query(*_FILTERS, "before")
-    search = _parse_search(parameters)
-    rows = _read_rows(console, search, PAGE_ROWS + 1)
+    before = parameters["before"]
+    if before and not _NUMBER.fullmatch(before):
+        raise NotFound("This is not a position in the audit log; start from its first page")
+    filters, errors = _parse_filters(parameters)
+    rows = [] if errors else _read_rows(console, filters, int(before) if before else None, PAGE_ROWS + 1)
     return console.show(
         "audit.html",
         rows=[(entry, _run_in(entry.subject)) for entry in rows[:PAGE_ROWS]],
         next_before=rows[PAGE_ROWS - 1].audit_id if len(rows) > PAGE_ROWS else None,
         filters={name: parameters[name] for name in _FILTERS},
-        errors=search.errors,
-        status=400 if search.errors else 200,
+        errors=errors,
+        status=400 if errors else 200,
     )
 
 
 @VIEWS.get("audit_lines")
 def audit_lines(console: Console) -> Response:
-    search = _parse_search({**query(*_FILTERS), "before": ""})
-    if search.errors:
-        raise BadRequest("; ".join(f"{name}: {error}" for name, error in search.errors.items()))
+    filters, errors = _parse_filters(query(*_FILTERS))
+    if errors:
+        raise BadRequest("; ".join(f"{name}: {error}" for name, error in errors.items()))
 
     def lines() -> Iterator[str]:
         # Each part is read in a transaction of its own, so that a slow client keeps none open.
         before: int | None = None
-        while rows := _read_rows(console, replace(search, before=before), _LINES_PER_READ):
+        while rows := _read_rows(console, filters, before, _LINES_PER_READ):
             yield "".join(json.dumps(entry.to_wire(), ensure_ascii=False) + "\n" for entry in rows)
             before = rows[-1].audit_id
 
@@ -63,41 +66,16 @@ def _run_in(subject: str) -> str:
     return match[0] if match else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
-    """The filters of rows, and the position of the page."""
-
-    actor: str
-    action: str
-    since: int | None
-    """Epoch milliseconds, as ``until``."""
-    until: int | None
-    before: int | None
-    """The rows with smaller numbers are on the page."""
-    errors: Mapping[str, str]
-    """Filter → the error in it."""
-
-
-def _parse_search(parameters: Mapping[str, str]) -> _Search:
-    """Raises ``NotFound`` for an invalid position."""
-    before = parameters["before"]
-    if before and not _NUMBER.fullmatch(before):
-        raise NotFound("This is not a position in the audit log; start from its first page")
-    moments: dict[str, int | None] = {"since": None, "until": None}
+def _parse_filters(parameters: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The filters as ``audit_page`` takes them, and the errors in them."""
+    filters: dict[str, Any] = {name: parameters[name] or None for name in ("actor", "action")}
     errors = {}
-    for name in moments:
+    for name in ("since", "until"):
         try:
-            moments[name] = _parse_moment(parameters[name], is_end=name == "until")
+            filters[name] = _parse_moment(parameters[name], is_end=name == "until")
         except (ValueError, OverflowError):
             errors[name] = "Enter a day like 2026-11-21, or a time like 2026-11-21 16:00 (UTC)."
-    return _Search(
-        actor=parameters["actor"],
-        action=parameters["action"],
-        since=moments["since"],
-        until=moments["until"],
-        before=int(before) if before else None,
-        errors=errors,
-    )
+    return filters, errors
 
 
 def _parse_moment(text: str, *, is_end: bool) -> int | None:
@@ -110,16 +88,8 @@ def _parse_moment(text: str, *, is_end: bool) -> int | None:
     return epoch_ms(moment)
 
 
-def _read_rows(console: Console, search: _Search, limit: int) -> list[AuditRow]:
-    if search.errors or "\0" in search.actor + search.action:
+def _read_rows(console: Console, filters: Mapping[str, Any], before: int | None, limit: int) -> list[AuditRow]:
+    if "\0" in f"{filters['actor']}{filters['action']}":
         return []
     with console.reading() as connection:
-        return audit_page(
-            connection,
-            actor=search.actor or None,
-            action=search.action or None,
-            since=search.since,
-            until=search.until,
-            before=search.before,
-            limit=limit,
-        )
+        return audit_page(connection, **filters, before=before, limit=limit)

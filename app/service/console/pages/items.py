@@ -15,18 +15,7 @@ from werkzeug.exceptions import NotFound
 
 from app.access.browse.grants import group_grants_on
 from app.access.origins import find_origins
-from app.access.records import (
-    Document,
-    Folder,
-    Grant,
-    Group,
-    GroupMember,
-    Key,
-    Membership,
-    Organization,
-    Record,
-    User,
-)
+from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Membership, Organization, Record, User
 from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
@@ -120,11 +109,7 @@ def _request(item: PlanItem) -> dict[str, str] | None:
     return {"path": operation.path, "body": body[:_SENT_SHOWN] + cut}
 
 
-_RESOURCES = {
-    Kind.ORGANIZATION_USER: "organization",
-    Kind.FOLDER_USER: "folder",
-    Kind.DOCUMENT_USER: "document",
-}
+_RESOURCES = {Kind.ORGANIZATION_USER: "organization", Kind.FOLDER_USER: "folder", Kind.DOCUMENT_USER: "document"}
 
 
 def _explain_link(item: PlanItem) -> str:

@@ -10,13 +10,7 @@ from werkzeug.exceptions import NotFound
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
 from app.access.revisions import recent_changes
-from app.access.stored_problems import (
-    NO_SOURCE_NAME,
-    ProblemCount,
-    first_problems,
-    last_count,
-    problem_counts,
-)
+from app.access.stored_problems import NO_SOURCE_NAME, ProblemCount, first_problems, last_count, problem_counts
 from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.problems import WORDS, shared_fields, shared_sentence, show_problem
