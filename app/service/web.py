@@ -28,10 +28,9 @@ from app.monitoring.counters import counters_are_shared
 from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import IndexMetrics, Metrics
 from app.service.admin.auth import AdminAuth
-from app.service.admin.health import health_blueprint, metrics_blueprint
+from app.service.admin.health import health_blueprint, metrics_blueprint, readiness_checks
 from app.service.admin.listing import listing_blueprint
 from app.service.admin.openapi import document, openapi_blueprint
-from app.service.admin.readiness import readiness_checks
 from app.service.admin.resync import resync_blueprint
 from app.service.console.blueprint import console_blueprint
 from app.service.console.console import ConsoleParts

@@ -33,8 +33,7 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
 from app.foundation.database.errors import is_outage
 from app.foundation.database.programs import SchemaNewerError, SchemaState
-from app.service.admin.health import DegradedError
-from app.service.admin.readiness import readiness_checks
+from app.service.admin.health import DegradedError, readiness_checks
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW
 

@@ -1,6 +1,6 @@
 """The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.formatting import duration
-from app.service.console.names import Mention, mentions_of_runs, read_names
+from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.recap import since_yesterday
 from app.service.console.runs import shown_status
 from app.service.console.urls import query
@@ -71,13 +71,15 @@ def overview(console: Console) -> Response:
         alive = nodes(connection, now=epoch_ms(now))
         ledger_id = ledger_in_use(connection)
         failures = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
+        organizations = [str(hold.get("organizationId") or "") for run in held for hold in run.holds]
+        mentions = [(Organization.kind, "", each) for each in organizations]
         context: dict[str, Any] = {
             **_verified(connection),
             "backend": _backend_state(connection, last, held, failures),
             "recent": since_yesterday(connection, now, held, failures),
             "activity": _activity(connection, now),
             "alive": alive,
-            "names": read_names(connection, [*mentions_of_runs(runs), *_mentions_of_holds(held)]),
+            "names": read_names(connection, [*mentions_of_runs(runs), *mentions]),
             "causes": {} if ledger_id is None else _failure_causes(connection, ledger_id),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS + 1),
             "sources": sources,
@@ -124,12 +126,6 @@ def _notices(
     has_died = any(concern.cause is Cause.WORKER for concern in concerns)
     missing: list[tuple[str, Concern | None]] = [(_NO_WORKER, None)] if lacks_worker and not has_died else []
     return [*missing, *((concern.cause, concern) for concern in ranked)]
-
-
-def _mentions_of_holds(held: Sequence[HeldRun]) -> Iterator[Mention]:
-    for run in held:
-        for hold in run.holds:
-            yield Organization.kind, "", str(hold.get("organizationId") or "")
 
 
 def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequence[SameFailures]]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from flask import Response, request
 from sqlalchemy import Connection
-from werkzeug.datastructures import FileStorage
 
 from app.directory.file import ENDINGS
 from app.service.console.console import Console
@@ -29,7 +28,9 @@ def preview_file(console: Console) -> Response:
 @VIEWS.post("preview_file", Role.APPROVER, max_bytes=MAX_FILE_BYTES + _FORM_BYTES)
 def upload(console: Console) -> Response:
     form = {name: request.form.get(name, "").strip() for name in ("source", "reason")}
-    file = _read_file(request.files.get("file"), form["source"])
+    sent = request.files.get("file")
+    content = b"" if sent is None else sent.stream.read(MAX_FILE_BYTES + 1)
+    file = UploadedFile(plain_name((sent and sent.filename) or ""), form["source"], content)
     errors = {
         "file": _file_error(file),
         "source": "" if form["source"] in {"", *console.parts.sources} else "This source is not configured.",
@@ -57,12 +58,6 @@ def upload(console: Console) -> Response:
     except TooManyFilesError as error:
         return _show(console, form, {"file": f"{str(error).capitalize()}."}, status=429)
     return go_to(address("run", id=run.run_id))
-
-
-def _read_file(sent: FileStorage | None, source: str) -> UploadedFile:
-    """The uploaded file, which may be missing or too large."""
-    content = b"" if sent is None else sent.stream.read(MAX_FILE_BYTES + 1)
-    return UploadedFile(plain_name((sent and sent.filename) or ""), source, content)
 
 
 def _file_error(file: UploadedFile) -> str:
