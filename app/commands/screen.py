@@ -60,9 +60,7 @@ def show_json_lists(
     head: Mapping[str, object], lists: Mapping[str, Iterable[object]], tail: Callable[[], Mapping[str, object]] = dict
 ) -> None:
     """Prints ``head`` as JSON with further fields that are lists, one item per line. The items may exceed the memory.
-
-    ``tail`` is called after the last item, and returns the last fields.
-    """
+    ``tail`` is called after the last item, and returns the last fields."""
     click.echo(orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}"), nl=False)
     for name, items in lists.items():
         click.echo(f',\n  "{name}": [', nl=False)

@@ -81,11 +81,8 @@ def _service_configuration(invocation: Invocation, *, with_worker: bool = False)
 
 
 def _serve_alone(invocation: Invocation, configuration: Configuration[Settings]) -> NoReturn:
-    """Runs gunicorn in this process.
-
-    On SIGHUP, new processes take over with the current settings, so that tokens can be rotated. The address and the
-    number of processes and threads do not change.
-    """
+    """Runs gunicorn in this process. On SIGHUP, new processes take over with the current settings, so that tokens can
+    be rotated. The address and the number of processes and threads do not change."""
     from prometheus_client.multiprocess import mark_process_dead
 
     from app.commands.bootstrap.doctor_process import examiner

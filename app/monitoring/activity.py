@@ -168,11 +168,8 @@ class NodeState:
 
 
 def activity_since(connection: Connection, *, since: int, now: int, limit: int = 120) -> list[Interval]:
-    """The activity of all services in at most ``limit`` intervals of the same length, without gaps.
-
-    They begin at ``since``, or at the first row after it, and end with the last full minute. Times are epoch
-    milliseconds.
-    """
+    """The activity of all services in at most ``limit`` intervals of the same length, without gaps. They begin at
+    ``since``, or at the first row after it, and end with the last full minute. Times are epoch milliseconds."""
     first = run(connection, _FIRST, {"since": since}).scalar()
     end = now // _MINUTE_MS
     if first is None or first // _MINUTE_MS >= end:

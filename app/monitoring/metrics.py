@@ -125,9 +125,6 @@ class IndexMetrics(Collector):
     def __init__(self, index: AccessIndex) -> None:
         self._index = index
 
-    def describe(self) -> list[Metric]:
-        return []
-
     def collect(self) -> Iterator[Metric]:
         state = self._index.state
         yield GaugeMetricFamily("usher_index_revision", "The revision of the index; 0: there is none.", state.revision)

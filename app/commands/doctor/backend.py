@@ -65,11 +65,8 @@ def check_backend(
     instance: Callable[[], str | None] = lambda: None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Findings:
-    """Checks the backend with at most four calls. They change nothing and are not retried.
-
-    ``transport`` replaces the network. ``instance``: see ``check_registration``. ``environment`` may name certificates
-    for other programs.
-    """
+    """Checks the backend with at most four calls. They change nothing and are not retried. ``transport`` replaces the
+    network. ``instance``: see ``check_registration``. ``environment`` may name certificates for other programs."""
     if not has_credentials(settings):
         yield problem(
             "backend",

@@ -37,10 +37,8 @@ class Files:
     def write(
         self, directory: str, backend: str, values: Mapping[str, str], secret_values: Mapping[str, str]
     ) -> list[Path]:
-        """Writes the files, readable for their owner only, and returns their paths.
-
-        Raises ``ConfigurationError`` and ``OSError``, and leaves no file or folder, if the settings are not usable.
-        """
+        """Writes the files, readable for their owner only, and returns their paths. Raises ``ConfigurationError`` and
+        ``OSError``, and leaves no file or folder, if the settings are not usable."""
         context = {**self._context(directory, backend), **values}
         texts = {self.secret(name): f"{value}\n" for name, value in secret_values.items()}
         texts[self._organization] = _rendered("organization.yaml", _quoted, context)

@@ -101,10 +101,8 @@ class Expectations:
 def concerns(
     connection: Connection, now: datetime, expectations: Expectations, *, limit: int | None = None
 ) -> list[Concern]:
-    """All concerns, in a fixed order. ``connection`` reads from one snapshot.
-
-    ``limit``: the number up to which failing and parked items are counted. None: all of them.
-    """
+    """All concerns, in a fixed order. ``connection`` reads from one snapshot. ``limit``: the number up to which failing
+    and parked items are counted. None: all of them."""
     states = source_states(connection)
     return [
         *_held(connection, now),

@@ -14,9 +14,8 @@ _BAD_STUB = 8
 
 
 def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
-    """A bar chart, aligned to the right. Each bar is a value, a state and a tooltip. A value of 0 is a stub.
-
-    The logarithmic scale keeps a run of ten items visible beside one of a million."""
+    """A bar chart, aligned to the right. Each bar is a value, a state and a tooltip. A value of 0 is a stub. The
+    logarithmic scale keeps a run of ten items visible beside one of a million."""
     if not bars:
         return Markup("")
     top = math.log1p(max(size for size, _, _ in bars)) or 1

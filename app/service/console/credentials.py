@@ -62,10 +62,8 @@ def token_digest(token: str) -> str:
 
 
 def issuer_prefix(settings: OidcSettings) -> str:
-    """The prefix of the credentials of sessions through this issuer. It is empty if no issuer is configured.
-
-    It changes with every setting that affects identities and roles, which ends the sessions.
-    """
+    """The prefix of the credentials of sessions through this issuer. It is empty if no issuer is configured. It changes
+    with every setting that affects identities and roles, which ends the sessions."""
     if not settings.issuer:
         return ""
     values = [settings.issuer, settings.client_id, settings.groups_claim, sorted(settings.roles.items())]

@@ -119,10 +119,8 @@ class ConsoleGate:
         )
 
     def owner_of(self, session: Session) -> CredentialOwner | None:
-        """The name and role of a session by the current settings. None: its credential is no longer valid.
-
-        The role of a session through the issuer does not change until the session ends.
-        """
+        """The name and role of a session by the current settings. None: its credential is no longer valid. The role of
+        a session through the issuer does not change until the session ends."""
         if not is_by_issuer(session.credential):
             return self.credentials.owner_of(session.credential)
         is_valid = self._issuer_prefix and session.credential.startswith(self._issuer_prefix)

@@ -28,10 +28,8 @@ Words = Callable[..., str]
 
 
 def lay_out(ladder: Ladder, kind: Words, note: Words, link: Words) -> dict[str, Any]:
-    """The positions in pixels, and the texts, shortened to the space that they have.
-
-    ``kind`` and ``note`` return the words for a level, ``link`` those for the arrow to the deciding one.
-    """
+    """The positions in pixels, and the texts, shortened to the space that they have. ``kind`` and ``note`` return the
+    words for a level, ``link`` those for the arrow to the deciding one."""
     left = _WIDTH - _LEVEL_WIDTH - 1
     tops = [_TOP + number * (_LEVEL_HEIGHT + _GAP) for number in range(len(ladder.rungs))]
     deciding = len(ladder.rungs) - 1 if ladder.deciding is None else ladder.deciding

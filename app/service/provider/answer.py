@@ -100,10 +100,8 @@ def read_questions(body: object, max_requests: int) -> list[Question | Malformed
 
 
 def requested_moment(body: Any) -> datetime | None:
-    """``data.at`` in a body that has questions: the moment at which operators ask for decisions. None: now.
-
-    Raises ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist.
-    """
+    """``data.at`` in a body that has questions: the moment at which operators ask for decisions. None: now. Raises
+    ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist."""
     for name in body.keys() - {"data"}:
         raise InvalidArgument(f"{named(name, limit=80)}: not a field of this request; allowed: data")
     for name in body["data"].keys() - {"requests", "at"}:
@@ -156,10 +154,8 @@ def explain_questions(
     *,
     min_revision: int = 0,
 ) -> PermissionAnswer:
-    """Decides the questions, with reasons. Raises ``Unavailable`` as ``answer_questions``.
-
-    Results of parsed questions also have ``reason`` and ``path``, whose records have their ``origins``.
-    """
+    """Decides the questions, with reasons. Raises ``Unavailable`` as ``answer_questions``. Results of parsed questions
+    also have ``reason`` and ``path``, whose records have their ``origins``."""
     explained: list[tuple[dict[str, object], Explanation]] = []
     with _checked_view(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision, now)

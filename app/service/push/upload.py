@@ -47,11 +47,8 @@ def apply_upload(
     clock: Clock,
     audit_hook: ChangeHook | None = None,
 ) -> UploadAnswer:
-    """Applies an upload and returns the response.
-
-    Raises ``InvalidArgument``, ``PermissionDenied``, or ``FailedPrecondition`` (409) if the guard or a later read
-    refuses it. Nothing is applied then.
-    """
+    """Applies an upload and returns the response. Raises ``InvalidArgument``, ``PermissionDenied``, or
+    ``FailedPrecondition`` (409) if the guard or a later read refuses it. Nothing is applied then."""
     upload = UploadedSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []

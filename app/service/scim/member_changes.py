@@ -30,10 +30,8 @@ class MemberChange:
 def split_member_changes(
     operations: "Sequence[PatchOperation[Any]]",
 ) -> "tuple[Sequence[MemberChange], Sequence[PatchOperation[Any]]]":
-    """The changes of members, and the other operations.
-
-    Raises ``InvalidPathException``, ``InvalidFilterException`` and ``InvalidValueException``.
-    """
+    """The changes of members, and the other operations. Raises ``InvalidPathException``, ``InvalidFilterException`` and
+    ``InvalidValueException``."""
     changes: list[MemberChange] = []
     others: list[PatchOperation[Any]] = []
     for operation in operations:

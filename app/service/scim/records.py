@@ -44,10 +44,8 @@ class RecordMaker:
         self._member_rules = rules.member_rules.get(GROUPS, ())
 
     def pushed_objects(self, resources: StoredResources) -> dict[str, PushedObject]:
-        """Origin → what the object provides after the request. Only objects that the request affects.
-
-        Raises ``InvalidValueException`` if the rules cannot make the records of a resource, unless it is disabled.
-        """
+        """Origin → what the object provides after the request. Only objects that the request affects. Raises
+        ``InvalidValueException`` if the rules cannot make the records of a resource, unless it is disabled."""
         objects: dict[str, PushedObject] = {}
         pairs = set(resources.affected_pairs)
         for resource_id, change in resources.changes.items():

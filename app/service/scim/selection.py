@@ -63,10 +63,8 @@ def select_members(
     members: Mapping[str, ScimMember],
     by_name: Mapping[str, AbstractSet[str]],
 ) -> AbstractSet[str]:
-    """The values of the members that a filter selects, among ``values``.
-
-    ``members``: value → the member. ``by_name``: name → the values of the members that have it.
-    """
+    """The values of the members that a filter selects, among ``values``. ``members``: value → the member. ``by_name``:
+    name → the values of the members that have it."""
     if isinstance(node, LogicalExpr) and node.op == LogicalOperator.and_:
         # The members that a term names are few, so the other terms are applied to them alone.
         for term in sorted(node.terms, key=is_by_name, reverse=True):

@@ -135,10 +135,8 @@ class Cached(Generic[T]):
         return monotonic() - self._read_at
 
     def get(self, read: Callable[[], T], *, max_age: float = FRESH_SECONDS) -> T:
-        """The value, read again if it is older than ``max_age``.
-
-        Raises what ``read`` does. Within ``RETRY_AFTER`` of a failure, raises it again without a call.
-        """
+        """The value, read again if it is older than ``max_age``. Raises what ``read`` does. Within ``RETRY_AFTER`` of a
+        failure, raises it again without a call."""
         value = self._value if self.age <= MAX_AGE else None
         if value is not None and self.age <= max_age:
             return value

@@ -81,11 +81,8 @@ class Issuer:
         return self._threads.run(read)
 
     def identity(self, attempt: Attempt, *, code: str, iss: str | None, is_throttled: bool = False) -> Identity:
-        """The user who returned with this code.
-
-        ``iss``: the issuer in the callback (RFC 9207). ``is_throttled``: the caller failed too often, and must not
-        delay other sign-ins.
-        """
+        """The user who returned with this code. ``iss``: the issuer in the callback (RFC 9207). ``is_throttled``: the
+        caller failed too often, and must not delay other sign-ins."""
         if iss is not None and iss != self.settings.issuer:
             raise IssuerError("the answer is from another issuer (iss)")
         return self._threads.run(

@@ -86,10 +86,8 @@ def access(console: Console, connection: Connection) -> Response:
 def _page(
     connection: Connection, list_query: "_ListQuery", lists: Lists
 ) -> tuple[Listing[AccessEntry], dict[str, int] | None, AccessPage]:
-    """The page of a list, its numbers if it was read from its beginning, and what was read.
-
-    A short list has the order of paths and names, a longer one that of ids.
-    """
+    """The page of a list, its numbers if it was read from its beginning, and what was read. A short list has the order
+    of paths and names, a longer one that of ids."""
     after, counts = lists.after, None
     if after[:1] == ("id",):
         result = list_query.read(connection, after[1:], PAGE_ROWS + 1)

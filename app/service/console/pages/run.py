@@ -154,10 +154,8 @@ def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]
 
 
 def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) -> dict[str, int]:
-    """Status → the number of items in the plan of an approved run. ``planned``: all of them.
-
-    The run also counts the items that it settled before the approval. They are in a plan of their own.
-    """
+    """Status → the number of items in the plan of an approved run. ``planned``: all of them. The run also counts the
+    items that it settled before the approval. They are in a plan of their own."""
     items = sum(part.items for part in parts)
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     if run.plan_id is None or items == counted["planned"]:
