@@ -68,11 +68,8 @@ def check_backend(
     """Checks the backend with at most four calls. They change nothing and are not retried. ``transport`` replaces the
     network. ``instance``: see ``check_registration``. ``environment`` may name certificates for other programs."""
     if not has_credentials(settings):
-        yield problem(
-            "backend",
-            "backend.api_key or backend.auth_token is empty: nothing can be synced",
-            "set both (usher backend bootstrap makes some for the self-hosted backend)",
-        )
+        message = "backend.api_key or backend.auth_token is empty: nothing can be synced"
+        yield problem("backend", message, "set both (usher backend bootstrap makes some for the self-hosted backend)")
         return
     adapter = _RecordingAdapter(clock, transport)
     timeout = min(settings.backend.timeout, _TIMEOUT)

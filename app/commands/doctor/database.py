@@ -167,11 +167,8 @@ def _check_postgresql(connection: Connection) -> Finding | None:
         return problem("database", message, "GRANT USAGE ON SCHEMA public to it, or let database_url name another role")
     default = text("SELECT reset_val FROM pg_settings WHERE name = 'default_transaction_read_only'")
     if connection.execute(default).scalar() == "on":
-        return problem(
-            "database",
-            f"is read-only for the role {role}: default_transaction_read_only is on",
-            "ALTER ROLE (or DATABASE) … RESET default_transaction_read_only, or let database_url name another role",
-        )
+        advice = "ALTER ROLE (or DATABASE) … RESET default_transaction_read_only, or let database_url name another role"
+        return problem("database", f"is read-only for the role {role}: default_transaction_read_only is on", advice)
     tables = [printable(str(name), limit=80) for name in connection.execute(_MISSING_PRIVILEGES).scalars()]
     if tables:
         names = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")

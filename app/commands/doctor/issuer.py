@@ -26,11 +26,8 @@ def check_issuer(settings: Settings, *, clock: Clock) -> Findings:
         yield problem("sign-in", f"{oidc.issuer}: {error}", advice)
         return
     if not keys:
-        yield problem(
-            "sign-in",
-            f"{oidc.issuer} has no key that verifies ID tokens",
-            "let it sign with RSA keys of at least 2048 bits, or with EC or Ed25519 keys",
-        )
+        message = f"{oidc.issuer} has no key that verifies ID tokens"
+        yield problem("sign-in", message, "let it sign with RSA keys of at least 2048 bits, or with EC or Ed25519 keys")
         return
     yield ok("sign-in", f"{oidc.issuer} answers as an issuer")
     if not settings.console.tokens and not settings.admin.tokens:

@@ -47,11 +47,8 @@ def check_registration(client: BackendClient, settings: Settings, instance: Call
     try:
         config = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
     except OperationMissing:
-        yield warning(
-            "registration",
-            "the backend cannot return its registration",
-            f"check in its console that it calls the service, at a URL that ends in {provider.path}",
-        )
+        advice = f"check in its console that it calls the service, at a URL that ends in {provider.path}"
+        yield warning("registration", "the backend cannot return its registration", advice)
         return
     except ClientError as error:
         message = f"the backend did not return its registration: {error.message}"
@@ -85,11 +82,8 @@ def _check_config(config: PermissionProviderConfig, provider: ProviderSettings) 
         slash = "with a slash" if path.endswith("/") else "without the slash"
         message = f"the backend calls {address}, {slash} at its end; provider.path is {provider.path}"
         return warning("registration", message, f"register the URL so that it ends in {provider.path}")
-    return warning(
-        "registration",
-        f"the backend calls {address}, but provider.path is {provider.path}",
-        "register the right URL, unless a proxy rewrites it",
-    )
+    message = f"the backend calls {address}, but provider.path is {provider.path}"
+    return warning("registration", message, "register the right URL, unless a proxy rewrites it")
 
 
 def _check_service(url: str, token: str, settings: Settings, instance: Callable[[], str | None]) -> Finding:
@@ -107,11 +101,9 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
         return severity("service", message, _failure_advice(answer, settings.server.port))
     stamps.add(instance())
     if answer.is_provider and answer.stamp and None not in stamps and answer.stamp not in stamps:
-        return problem(
-            "service",
-            f"another Usher, with another database, answers at {address} and accepts the token",
-            "stop it, or register the URL of this one; use different tokens in each installation",
-        )
+        message = f"another Usher, with another database, answers at {address} and accepts the token"
+        advice = "stop it, or register the URL of this one; use different tokens in each installation"
+        return problem("service", message, advice)
     if answer.is_provider:
         return ok("service", f"{address} answers")
     return _wrong_answer(url, answer.status, settings)

@@ -38,31 +38,23 @@ def check_settings(configuration: Configuration[Settings], environment: Mapping[
     ):
         variable = "" if proxy.get_secret_value() else _ignored_proxy(url, environment)
         if variable:
-            yield warning(
-                "proxy",
-                f"{variable} is set in the environment, which Usher ignores: calls to {section} are direct",
-                f"name the proxy in {section}.proxy if it is needed, or add the host to NO_PROXY",
-            )
+            message = f"{variable} is set in the environment, which Usher ignores: calls to {section} are direct"
+            advice = f"name the proxy in {section}.proxy if it is needed, or add the host to NO_PROXY"
+            yield warning("proxy", message, advice)
 
 
 def _check_tokens(settings: Settings) -> Findings:
     provider = settings.provider
     if provider.allow_anonymous:
-        yield warning(
-            "provider",
-            "anyone who reaches the service may ask for anybody's permissions",
-            "set provider.auth_tokens, and provider.allow_anonymous: false",
-        )
+        message = "anyone who reaches the service may ask for anybody's permissions"
+        yield warning("provider", message, "set provider.auth_tokens, and provider.allow_anonymous: false")
     elif not provider.auth_tokens:
         advice = "set provider.auth_tokens to at least one"
         yield problem("provider", "no token is accepted: usher serve refuses to start", advice)
     admin = {token.get_secret_value() for token in settings.admin.tokens}
     if not admin.isdisjoint(token.get_secret_value() for token in provider.auth_tokens):
-        yield warning(
-            "admin",
-            "a token is in provider.auth_tokens and in admin.tokens: the backend's token can approve deletes",
-            "use different tokens",
-        )
+        message = "a token is in provider.auth_tokens and in admin.tokens: the backend's token can approve deletes"
+        yield warning("admin", message, "use different tokens")
     if short := short_tokens(settings):
         message = f"{', '.join(short)}: shorter than {SHORTEST_TOKEN} characters; usher serve refuses to start"
         yield problem("tokens", message, "create others with openssl rand -hex 24")

@@ -15,20 +15,21 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, grants_on_levels
 from app.access.browse.lists import people_in
-from app.access.browse.lookup import find, find_names, folder_paths, folders_from, name_of
+from app.access.browse.lookup import find, find_names, folder_paths, folders_from
 from app.access.browse.sizes import MAX_COUNT, organization_size
 from app.access.decision.decide import DecisionPolicy, is_active
 from app.access.listing.find import DeniedHit, find_in_list
 from app.access.listing.page import AccessEntry, AccessPage
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
-from app.access.records import AccessRole, Document, Folder, Group, Membership, Organization, ResourceKind, User
+from app.access.records import AccessRole, Document, Folder, Group, Membership, ResourceKind
 from app.access.search import fold
 from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
+from app.service.console.names import read_names
 from app.service.console.paging import PAGE_ROWS, Listing, Lists, invalid_cursor
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
@@ -291,20 +292,16 @@ def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
 def _names(connection: Connection, list_query: _ListQuery, entries: Iterable[AccessEntry]) -> dict[str, Any]:
     """The names of what the list is about, and of the groups and folders of its reasons."""
     within = list_query.organization_id
-    organization = find(connection, Organization, within)
-    record: User | Folder | Document | Organization | None = organization
+    subject = (list_query.type, within, list_query.resource_id)
     if list_query.user_id:
-        record = find(connection, User, list_query.user_id)
-    elif list_query.type == "folder":
-        record = find(connection, Folder, within, list_query.resource_id)
-    elif list_query.type == "document":
-        record = find(connection, Document, within, list_query.resource_id)
+        subject = ("user", "", list_query.user_id)
+    names = read_names(connection, [subject, ("organization", "", within)])
     grants = [grant for entry in entries for grant in entry.grants]
     groups = {(within, grant.organization_user_group_id) for grant in grants if grant.organization_user_group_id}
     folders = {(within, grant.folder_id) for grant in grants if grant.folder_id}
     return {
-        "organization_name": (organization and name_of(organization)) or within,
-        "name": (record and name_of(record)) or list_query.user_id or list_query.resource_id,
+        "organization_name": names("organization", "", within) or within,
+        "name": names(*subject) or list_query.user_id or list_query.resource_id,
         "group_names": {key[1]: name for key, name in find_names(connection, Group, groups).items()},
         "folder_names": {key[1]: name for key, name in find_names(connection, Folder, folders).items()},
     }
