@@ -84,11 +84,8 @@ class DatabaseMetrics(Collector):
         with self._turn(), reading(self._engine) as connection:
             yield from _runs(connection, now)
             due = self._due_after(now)
-            yield _gauge(
-                "usher_next_run_timestamp_seconds",
-                "When the next scheduled run is due; 0: never.",
-                0 if due is None else due.timestamp(),
-            )
+            due_at = 0 if due is None else due.timestamp()
+            yield _gauge("usher_next_run_timestamp_seconds", "When the next scheduled run is due; 0: never.", due_at)
             yield from self._ledger(connection, now)
             yield from _directory(connection, now)
             yield from _attention(self._find_concerns(connection, now), message_counts(connection))
@@ -105,12 +102,8 @@ class DatabaseMetrics(Collector):
             yield _labelled(name, help_text, "kind", {kind: numbers.get(kind, 0) for kind in ITEM_KINDS})
         if ledger_id is None:
             return
-        yield _labelled(
-            "usher_ledger_items",
-            "Items of Usher in the backend.",
-            "kind",
-            self._count_items(connection, ledger_id, now.timestamp()),
-        )
+        items = self._count_items(connection, ledger_id, now.timestamp())
+        yield _labelled("usher_ledger_items", "Items of Usher in the backend.", "kind", items)
         yield from _last_verify(last_verify(connection, ledger_id))
 
     def _count_items(self, connection: Connection, ledger_id: int, moment: float) -> Mapping[str, int]:
@@ -155,14 +148,11 @@ def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
         ended.add_metric([status.value], counted.get(status.value, 0))
     yield ended
     queued_at = stored[RunStatus.QUEUED].first_at if RunStatus.QUEUED in stored else None
-    yield _gauge(
-        "usher_queue_age_seconds", "Age of the oldest queued run; 0: none is queued.", _age(queued_at, now) or 0
-    )
-    yield _gauge(
-        "usher_last_success_timestamp_seconds",
-        "When a run last ended with everything done; 0: never.",
-        (run(connection, _LAST_SUCCESS).scalar() or 0) / 1000,
-    )
+    age = _age(queued_at, now) or 0
+    yield _gauge("usher_queue_age_seconds", "Age of the oldest queued run; 0: none is queued.", age)
+    ended_at = (run(connection, _LAST_SUCCESS).scalar() or 0) / 1000
+    help_text = "When a run last ended with everything done; 0: never."
+    yield _gauge("usher_last_success_timestamp_seconds", help_text, ended_at)
     held = sum(held.deletes for held in held_runs(connection, epoch_ms(now)))
     yield _gauge("usher_held_deletes", "Deletes that wait for approval.", held)
     if (last := run(connection, _LAST_RUN).first()) is not None:
@@ -190,10 +180,8 @@ def _directory(connection: Connection, now: datetime) -> Iterator[Metric]:
         values = [value(source) for source in sources]
         yield _labelled(name, help_text, "source", dict(zip(labels, values, strict=True)))
     yield from _pushes(push_states(connection))
-    waiting = _age(pending_since(connection), now)
-    yield _gauge(
-        "usher_changes_waiting_seconds", "How long pushed changes have waited for a run; 0: none wait.", waiting or 0
-    )
+    waits = _age(pending_since(connection), now) or 0
+    yield _gauge("usher_changes_waiting_seconds", "How long pushed changes have waited for a run; 0: none wait.", waits)
     age = _age(oldest_good_read(sources), now)
     if age is not None:
         yield _gauge("usher_directory_age_seconds", "Seconds since the directory was last read successfully.", age)
@@ -230,18 +218,11 @@ def _last_run(last: Row[Any]) -> Iterator[Metric]:
 
 
 def _last_verify(verify: LastVerify | None) -> Iterator[Metric]:
-    yield _gauge(
-        "usher_last_verify_timestamp_seconds",
-        "When the backend was last verified; 0: never.",
-        0 if verify is None else verify.at / 1000,
-    )
+    at = 0 if verify is None else verify.at / 1000
+    yield _gauge("usher_last_verify_timestamp_seconds", "When the backend was last verified; 0: never.", at)
     if verify is not None:
-        yield _labelled(
-            "usher_last_verify_items",
-            "Items that the last verify found: seen, missing, changed, adopted, undeleted, and foreign.",
-            "finding",
-            verify.findings,
-        )
+        help_text = "Items that the last verify found: seen, missing, changed, adopted, undeleted, and foreign."
+        yield _labelled("usher_last_verify_items", help_text, "finding", verify.findings)
 
 
 _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
@@ -291,12 +272,8 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
 
 
 def _attention(concerns: Sequence[Concern], messages: Mapping[str, int]) -> Iterator[Metric]:
-    yield _labelled(
-        "usher_attention",
-        "Concerns that need attention, by cause.",
-        "cause",
-        {cause.value: sum(concern.cause is cause for concern in concerns) for cause in Cause},
-    )
+    numbers = {cause.value: sum(concern.cause is cause for concern in concerns) for cause in Cause}
+    yield _labelled("usher_attention", "Concerns that need attention, by cause.", "cause", numbers)
     yield _labelled("usher_notifications", "Messages about concerns, by state.", "state", messages)
 
 
@@ -306,9 +283,7 @@ def _age(at: int | None, now: datetime) -> float | None:
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:
-    family = GaugeMetricFamily(name, help_text)
-    family.add_metric([], value)
-    return family
+    return GaugeMetricFamily(name, help_text, value)
 
 
 def _labelled(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
