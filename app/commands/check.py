@@ -108,8 +108,7 @@ def _question(user: str, type_: str, id_: str, organization: str | None, context
 
 
 def to_wire(request: QuestionLike, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
-    """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
-    it includes the records behind the decision."""
+    """As the permission-provider answer, with ISO 8601 times, the reason, and the records behind it in ``origins``."""
     from app.access.origins import path_with_origins
 
     decision = explanation.decision

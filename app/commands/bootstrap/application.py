@@ -73,8 +73,7 @@ class Application:
         sources: Sequence[Source] | None = None,
         what_if: WhatIf | None = None,
     ) -> SyncEngine:
-        """Executes runs. ``stop`` ends the pauses of its calls. ``sources`` and ``what_if`` replace the configured
-        sources in a dry run."""
+        """Executes runs. ``stop`` ends their pauses. ``sources`` and ``what_if`` replace the sources in a dry run."""
         from app.sync.runs.engine import SyncEngine
 
         return SyncEngine(

@@ -52,8 +52,7 @@ def require_sources(settings: Settings) -> None:
 
 
 def require_safe_tokens(settings: Settings) -> None:
-    """Raises ``SetUpError`` if permission calls have neither a token nor ``allow_anonymous``, or if any token of
-    callers is short enough to be guessed."""
+    """Raises ``SetUpError`` if permission calls lack a token, or if a token of callers can be guessed."""
     if not settings.provider.auth_tokens and not settings.provider.allow_anonymous:
         raise MissingSettingError(
             "provider.auth_tokens is empty: set at least one token, or provider.allow_anonymous: true to let anyone ask"

@@ -100,8 +100,7 @@ def service_app(
     origins: Mapping[str, str] = MappingProxyType({}),
     examine: Examine | None = None,
 ) -> Flask:
-    """The service on this database. ``new_id`` creates request ids. ``activity`` counts requests. ``index`` answers
-    permission calls. None: they are answered from the database."""
+    """The service on this database. ``index`` answers permission calls. None: the database answers them."""
     application = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures, refusals = FailedCredentials(), Refusals(application.audit, engine)
     console = None

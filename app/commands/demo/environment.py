@@ -140,8 +140,7 @@ def _free_ports() -> tuple[int, int]:
 
 
 def start(name: Literal["backend", "service", "worker"], demo: DemoEnvironment, children: Children) -> None:
-    """Starts a process. A server does not answer yet. Raises ``SetUpError`` if another program listens at its address:
-    it would be mistaken for the demo's."""
+    """Starts a process. Raises ``SetUpError`` if another program, mistaken for it, listens at its address."""
     ports = {"backend": demo.backend_port, "service": demo.service_port}
     if name in ports:
         try:

@@ -60,8 +60,7 @@ class Channel(Protocol):
         ...
 
     def send(self, message: Message) -> None:
-        """Delivers a message within a bounded time. Raises ``NotDeliveredError``. It is called from one thread, and may
-        be called again with the same message."""
+        """Delivers a message within a bounded time, perhaps not for the first time. Raises ``NotDeliveredError``."""
         ...
 
 

@@ -93,8 +93,7 @@ class _Cursor:
     """The position of a page in its list. The token also has the revision and the moment of the first page."""
 
     def __init__(self, request: ListRequest, clock: Clock, *, has_type: bool) -> None:
-        """``has_type``: whether the key of an entry is its type and id. Otherwise it is only the id. Raises
-        ``InvalidArgument`` for a token of another list."""
+        """``has_type``: whether keys are a type and an id. Raises ``InvalidArgument`` for a token of another list."""
         self.page_size = request.page_size or PAGE_ROWS
         self.key: list[str] = []
         """The key of the last entry of the page before. Empty for the first page."""

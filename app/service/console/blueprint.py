@@ -163,8 +163,7 @@ def _about_calls(console: Console) -> str:
 
 
 def _page_of_form() -> str:
-    """The URL of the page of a form that was sent, with the form's fields unless they are too long. It is empty for
-    forms whose fields are not kept."""
+    """The URL of the page of a sent form, with its fields unless they are too long. Empty if none are kept."""
     name = request.path.removeprefix(f"{PREFIX}/")
     fields = {field: request.form.get(field, "") for field in _KEPT_FIELDS.get(name, ())}
     if not fields:

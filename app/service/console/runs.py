@@ -32,8 +32,7 @@ def read_run(connection: Connection, run_id: str) -> Run:
 
 
 def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status of a run as pages show it. A held run may be ``superseded`` by a newer one, or ``expired``.
-    ``held_now``: the ids of the runs whose deletes wait for approval now."""
+    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held_now``."""
     if run.status is not RunStatus.HELD or run.run_id in held_now:
         return run.status.value
     return "expired" if has_expired(run, now) else "superseded"

@@ -100,8 +100,7 @@ def read_questions(body: object, max_requests: int) -> list[Question | Malformed
 
 
 def requested_moment(body: Any) -> datetime | None:
-    """``data.at`` in a body that has questions: the moment at which operators ask for decisions. None: now. Raises
-    ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist."""
+    """``data.at``: the moment of the decisions. None: now. Raises ``InvalidArgument``, also for unknown fields."""
     for name in body.keys() - {"data"}:
         raise InvalidArgument(f"{named(name, limit=80)}: not a field of this request; allowed: data")
     for name in body["data"].keys() - {"requests", "at"}:

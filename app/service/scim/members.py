@@ -246,8 +246,7 @@ class StoredMembers:
     # Pending names.
 
     def _resolve_pending(self, *contents: Mapping[str, Any]) -> None:
-        """Replaces pending names by the ids of the resources that have them now, if exactly one has the name.
-        ``contents``: those of a resource before and after the request."""
+        """Replaces pending names that exactly one resource has by its id. ``contents``: those before and after."""
         names = (content.get(name) for content in contents for name in ("userName", "externalId"))
         keys = {lookup_key(_PENDING, str(name)) for name in names if name}
         pending = self._run(_PENDING_NAMES, keys=json_list(keys)) if keys else ()

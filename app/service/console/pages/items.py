@@ -146,8 +146,7 @@ class SupportingRecord:
 
 
 def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
-    """The records that the item depends on, as the sources contain them now, and the number of groups with grants on
-    it that are left out."""
+    """The records that the item depends on, as in the sources now, and the number of groups that are left out."""
     records = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
@@ -191,8 +190,7 @@ def _own_records(item: PlanItem) -> Iterable[Record]:
 
 
 def _group_grants(view: SqlView, item: PlanItem, now: datetime) -> tuple[list[tuple[Record, SupportingRecord]], int]:
-    """The grants of the user's groups on the same resource, with the memberships in between, and the number of grants
-    that are left out."""
+    """Grants of the user's groups on the resource, the memberships between, and the number of grants left out."""
     level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
     groups = view.groups(item.organization_id, item.item_id)
     grants = group_grants_on(view.connection, item.organization_id, level, groups)
