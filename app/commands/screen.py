@@ -13,21 +13,10 @@ import orjson
 from app.foundation.text import printable
 
 _STYLES: Mapping[str, str] = {
-    "allowed": "green",
-    "denied": "red",
-    "done": "green",
-    "add": "green",
-    "update": "yellow",
-    "delete": "red",
-    "failed": "red",
-    "held": "yellow",
-    "partial": "yellow",
-    "parked": "red",
-    "skipped": "yellow",
-    "waiting": "yellow",
-    "cancelled": "dim",
-    "discarded": "dim",
-    "default": "dim",
+    **dict.fromkeys(("allowed", "done", "add"), "green"),
+    **dict.fromkeys(("update", "held", "partial", "skipped", "waiting"), "yellow"),
+    **dict.fromkeys(("denied", "delete", "failed", "parked"), "red"),
+    **dict.fromkeys(("cancelled", "discarded", "default"), "dim"),
 }
 
 

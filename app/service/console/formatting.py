@@ -155,23 +155,10 @@ _WORDS = {"waiting": "retrying"}
 """State → the word that pages show, if it is another one."""
 
 TONES = {
-    "done": "ok",
-    "complete": "ok",
-    "allowed": "ok",
-    "ok": "ok",
-    "approved": "ok",
-    "held": "warn",
-    "partial": "warn",
-    "waiting": "warn",
-    "warning": "warn",
-    "failed": "bad",
-    "parked": "bad",
-    "denied": "bad",
-    "problem": "bad",
-    "reading": "run",
-    "verifying": "run",
-    "planning": "run",
-    "applying": "run",
+    **dict.fromkeys(("done", "complete", "allowed", "ok", "approved"), "ok"),
+    **dict.fromkeys(("held", "partial", "waiting", "warning"), "warn"),
+    **dict.fromkeys(("failed", "parked", "denied", "problem"), "bad"),
+    **dict.fromkeys(("reading", "verifying", "planning", "applying"), "run"),
 }
 """State → tone. The tone of other states is ``idle``."""
 

@@ -39,17 +39,8 @@ MAX_DECISION_TTL = 365 * 24 * 60 * 60
 """Seconds. No caller caches an answer longer."""
 
 _TAKEN = frozenset(
-    {
-        "/",
-        "/resync",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/openapi.json",
-        "/console",
-        LIST_RESOURCES_PATH,
-        LIST_USERS_PATH,
-    }
+    {"/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console"}
+    | {LIST_RESOURCES_PATH, LIST_USERS_PATH}
 )
 """Other endpoints of the service. All paths below /resync, /directory and /console are taken as well."""
 

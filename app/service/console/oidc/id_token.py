@@ -1,19 +1,22 @@
 """Verifies ID tokens: which of the issuer's keys may sign them, the signature, and the claims.
 
-joserfc verifies the signature, and Authlib the claims.
+joserfc verifies the signature, and Authlib the claims. Their errors become ``IssuerError``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import orjson
+import requests
+from authlib.common.errors import AuthlibBaseError
 from authlib.oidc.core import CodeIDToken
 from joserfc import jwk, jwt
+from joserfc.errors import JoseError
 from joserfc.util import urlsafe_b64decode
 
-from app.service.console.oidc.calls import IssuerError
-from app.service.console.oidc.library_errors import MALFORMED, library_call
+from app.service.console.oidc.calls import IssuerAwayError, IssuerError
 
 _LEEWAY = 60
 """Seconds by which two clocks may differ."""
@@ -23,6 +26,27 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 """Signatures by a private key. ``none`` and signatures by a shared key are not accepted."""
 _CURVES = frozenset({"P-256", "P-384", "P-521", "Ed25519"})
 _MIN_RSA_BITS = 2048
+_MALFORMED = (AuthlibBaseError, JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What the libraries raise for malformed data."""
+
+
+@contextmanager
+def library_call() -> Iterator[None]:
+    """Raises ``IssuerError`` for an error of a library. Must not contain other code, whose errors it would hide."""
+    try:
+        yield
+    except requests.RequestException as error:
+        # Such as HTTP 500 of the issuer, which must not count as a failure of the caller.
+        raise IssuerAwayError(_describe(error)) from error
+    except _MALFORMED as error:
+        raise IssuerError(_describe(error)) from error
+
+
+def _describe(error: Exception) -> str:
+    """The error for the log: the claim or code that it is about, or its class. Never a token."""
+    cause = getattr(error, "claim", "") or getattr(error, "error", "")
+    is_short = isinstance(cause, str) and cause.isascii() and cause.isprintable() and len(cause) <= 60
+    return f"its answer is not valid ({(is_short and cause) or type(error).__name__})"
 
 
 class IdToken:
@@ -48,7 +72,7 @@ class IdToken:
                 continue
             try:
                 return jwt.decode(self._text, key, algorithms=_ALGORITHMS)
-            except MALFORMED:
+            except _MALFORMED:
                 continue
         return None
 
@@ -80,14 +104,14 @@ def _verifying_key(description: Any) -> Any:
     """The key that a JWK describes. None: it cannot verify ID tokens."""
     try:
         key: Any = jwk.import_key(description) if _is_for_signatures(description) else None
-    except MALFORMED:
+    except _MALFORMED:
         return None
     is_weak = key is not None and description["kty"] == "RSA" and key.public_key.key_size < _MIN_RSA_BITS
     return None if is_weak else key
 
 
 def _is_for_signatures(description: Any) -> bool:
-    """Whether the type and the use of a JWK are accepted. Raises one of ``MALFORMED``."""
+    """Whether the type and the use of a JWK are accepted. Raises one of ``_MALFORMED``."""
     kind = description["kty"]
     return (
         (kind == "RSA" or (kind in ("EC", "OKP") and description["crv"] in _CURVES))

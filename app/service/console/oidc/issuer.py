@@ -20,8 +20,7 @@ from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
 from app.foundation.outbound.urls import is_http_url, is_loopback
 from app.service.console.oidc.calls import MAX_AGE, Cached, CallThreads, IssuerAwayError, IssuerError, bounded_session
-from app.service.console.oidc.id_token import IdToken, valid_claims, verifying_keys
-from app.service.console.oidc.library_errors import library_call
+from app.service.console.oidc.id_token import IdToken, library_call, valid_claims, verifying_keys
 from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_from_claims
 from app.service.console.settings import OidcSettings
 

@@ -28,22 +28,11 @@ _UNKNOWN_ATTEMPT = "This sign-in was started in another browser, was already use
 _ERROR_CODES = frozenset(
     {
         # RFC 6749, section 4.1.2.1
-        "invalid_request",
-        "unauthorized_client",
-        "access_denied",
-        "unsupported_response_type",
-        "invalid_scope",
-        "server_error",
-        "temporarily_unavailable",
+        *("invalid_request", "unauthorized_client", "access_denied", "unsupported_response_type", "invalid_scope"),
+        *("server_error", "temporarily_unavailable"),
         # OpenID Connect Core 1.0, section 3.1.2.6
-        "interaction_required",
-        "login_required",
-        "account_selection_required",
-        "consent_required",
-        "invalid_request_uri",
-        "invalid_request_object",
-        "request_not_supported",
-        "request_uri_not_supported",
+        *("interaction_required", "login_required", "account_selection_required", "consent_required"),
+        *("invalid_request_uri", "invalid_request_object", "request_not_supported", "request_uri_not_supported"),
         "registration_not_supported",
     }
 )
