@@ -13,7 +13,6 @@ from app.client.errors import ClientError, OperationMissing
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
-from app.contract.permissions import PermissionProviderConfig
 from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, FailureKind, call_failure
 from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
@@ -54,23 +53,19 @@ def check_registration(client: BackendClient, settings: Settings, instance: Call
         message = f"the backend did not return its registration: {error.message}"
         yield warning("registration", message, "check the backend")
         return
-    yield _check_config(config, provider)
-    state = config.permission_provider_config
-    if config.use_permission_provider and state is not None and state.permission_provider_url:
-        yield _check_service(state.permission_provider_url, state.auth_token or "", settings, instance)
+    registered = config.permission_provider_config
+    if not config.use_permission_provider or registered is None or not registered.permission_provider_url:
+        how = f"usher provider register --url URL (it ends in {provider.path})"
+        message = "the backend does not call the service for permissions"
+        yield warning("registration", message, f"{how}, or register it in the backend's console")
+        return
+    url, token = registered.permission_provider_url, registered.auth_token or ""
+    yield _check_registered(url, token, provider)
+    yield _check_service(url, token, settings, instance)
 
 
-def _check_config(config: PermissionProviderConfig, provider: ProviderSettings) -> Finding:
-    state = config.permission_provider_config
-    url = (state.permission_provider_url if state is not None else "") or ""
-    if not config.use_permission_provider or not url:
-        return warning(
-            "registration",
-            "the backend does not call the service for permissions",
-            f"usher provider register --url URL (it ends in {provider.path}), or register it in the backend's console",
-        )
+def _check_registered(url: str, token: str, provider: ProviderSettings) -> Finding:
     address = _without_query(url)
-    token = (state.auth_token if state is not None else "") or ""
     if not provider.allow_anonymous and not TokenSet(provider.auth_tokens).accepts(token):
         how = "with a token that is not among provider.auth_tokens" if token else "without a token"
         advice = "register one of provider.auth_tokens there (usher provider register), or accept its token here"
