@@ -36,8 +36,6 @@ class LongRunning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UsherProcess:
-    """A running process of Usher."""
-
     pid: int
     command: LongRunning
     arguments: tuple[str, ...]

@@ -40,7 +40,6 @@ class BarProgress:
         self._task = self._bars.add_task(printable(name), total=total)
 
     def advance(self, n: int) -> None:
-        """Moves the bar by ``n`` steps."""
         if self._task is not None:
             self._bars.advance(self._task, n)
 
@@ -51,7 +50,6 @@ class BarProgress:
         self._bars.console.print(Text(printable(text)))
 
     def finish(self) -> None:
-        """Fills the last bar."""
         if self._task is not None:
             task = self._bars.tasks[self._task]
             total = task.total if task.total is not None else max(task.completed, 1)

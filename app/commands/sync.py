@@ -53,8 +53,6 @@ class ItemKind(click.ParamType[str]):
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """One decorator that adds several options."""
-
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)

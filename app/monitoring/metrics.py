@@ -104,7 +104,6 @@ class Metrics:
         self.decision_call_seconds.observe(seconds)
 
     def call_ended(self, record: "CallRecord") -> None:
-        """Counts a call to the backend."""
         outcome = "done" if record.succeeded else "failed"
         self.backend_calls.labels(record.operation, outcome).inc()
         self.backend_call_seconds.labels(record.operation).observe(record.seconds)

@@ -50,7 +50,6 @@ def check_contents(connection: Connection, settings: Settings, now: datetime) ->
 
 
 def _check_access_model(connection: Connection, now: datetime, max_age: float) -> Findings:
-    """Checks the age of the records in force."""
     revision = current_revision(connection)
     read_at = oldest_good_read(source_states(connection))
     if revision == 0 or read_at is None:

@@ -32,7 +32,6 @@ class InitQuestion:
 
     @property
     def has_file(self) -> bool:
-        """Whether a file contains the answer."""
         return self.secret or self.generated
 
     @property
@@ -65,6 +64,5 @@ def read_choices() -> Mapping[str, Any]:
 
 
 def questions_of(choices: Mapping[str, Any], directory: str, backend: str) -> list[InitQuestion]:
-    """All questions for this directory and this backend, in their order."""
     parts = (choices["directories"][directory]["questions"], choices["backends"][backend]["questions"])
     return [InitQuestion(name, **fields) for part in (*parts, choices["common"]) for name, fields in part.items()]

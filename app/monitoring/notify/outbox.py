@@ -76,7 +76,6 @@ def store_concern(connection: Connection, concern: Concern, now_ms: int) -> None
 
 
 def delete_concern(connection: Connection, concern_key: str) -> None:
-    """Deletes a concern that is over."""
     connection.execute(delete(_CONCERN).where(_CONCERN.c.concern_key == concern_key))
 
 

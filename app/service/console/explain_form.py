@@ -120,7 +120,6 @@ def _parse_access(text: str) -> dict[str, Any] | None:
 
 
 def _to_request(form: Mapping[str, str], access: Mapping[str, Any]) -> dict[str, object]:
-    """The permission request of the form, as in the body of a permission call."""
     resource: dict[str, object] = {"type": form["type"], "id": form["resource"], "organizationId": form["organization"]}
     if form["type"] == "organization":
         resource["id"] = resource["organizationId"] = form["resource"] or form["organization"]

@@ -11,8 +11,6 @@ from app.service.console.names import MENTION, Field, Mention, field_of, with_me
 
 
 class SortWords(NamedTuple):
-    """The words for a sort of problems."""
-
     name: str
     meaning: str
 

@@ -139,7 +139,6 @@ class Sessions:
         return [session for row in rows if self._is_valid(session := _session(row._asdict()))]
 
     def end(self, connection: Connection, digest: str) -> None:
-        """Ends a session if it exists."""
         connection.execute(delete(_SESSION).where(_SESSION.c.session_digest == digest))
 
     def end_others(self, connection: Connection, digest: str) -> int:
@@ -170,12 +169,10 @@ class Operator:
     form_token: str
 
     def may(self, role: Role) -> bool:
-        """Whether the operator's role includes this role."""
         return self.role.may(role)
 
     @property
     def actor(self) -> Actor:
-        """The operator as an actor of the audit log."""
         return request_actor(self.name, self.way, self.role.value)
 
     @property

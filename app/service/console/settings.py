@@ -27,7 +27,6 @@ class Role(StrEnum):
     """Also lifts the limits of deletes, runs the doctor, and ends sessions."""
 
     def may(self, required: "Role") -> bool:
-        """Whether this role includes the other."""
         order = list(Role)
         return order.index(self) >= order.index(required)
 

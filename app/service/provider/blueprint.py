@@ -1,11 +1,11 @@
 """The routes of the permission provider.
 
 ``POST`` on the configured path is the permission-provider call. ``fast_path.py`` answers it before Flask, unless
-something is unusual. ``POST /permissions/explain`` takes the same body from
-operators and adds reasons. With ``data.at`` it decides as of another moment. It refuses unknown fields beside the
-requests, while the call ignores them, because a newer backend may send more. Errors are envelopes with a code other
-than 2xx, after which the caller retries and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if
-neither the index nor the database can answer, or the directory was never read.
+something is unusual. ``POST /permissions/explain`` takes the same body from operators and adds reasons. With
+``data.at`` it decides as of another moment. It refuses unknown fields beside the requests, while the call ignores them,
+because a newer backend may send more. Errors are envelopes with a code other than 2xx, after which the caller retries
+and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if neither the index nor the database can
+answer, or the directory was never read.
 
 Handlers raise errors, and the app turns them into envelopes (``app.http.errors``).
 """
@@ -42,16 +42,9 @@ def provider_blueprint(parts: ProviderParts) -> Blueprint:
     settings = parts.settings
     origins = frozenset(settings.browser_origins)
     tokens = TokenSet(settings.auth_tokens, parts.failures)
-
-    def check() -> Response:
-        return _check(parts, tokens, origins)
-
+    check = partial(_check, parts, tokens, origins)
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
-
-    @blueprint.post(EXPLAIN_PATH)
-    def explain() -> Response:
-        return _explain(parts)
-
+    blueprint.add_url_rule(EXPLAIN_PATH, "explain", partial(_explain, parts), methods=["POST"])
     if origins:
         _allow_origins(blueprint, settings.path, origins)
     return blueprint

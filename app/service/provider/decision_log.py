@@ -72,7 +72,6 @@ class DecisionLog:
         """Whether the file ends with a part of a line."""
 
     def picks(self, decision: Decision) -> bool:
-        """Whether this decision is written."""
         if self._denies_only and decision.has_access:
             return False
         return self._sample == 1 or self._random() < self._sample

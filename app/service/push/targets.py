@@ -56,7 +56,6 @@ class Targets:
 
 
 def targets_from_settings(settings: DirectorySettings, failures: FailedCredentials) -> Targets:
-    """The sources with tokens."""
     targets = {}
     for source in settings.sources:
         if tokens := tokens_of(source):

@@ -140,7 +140,6 @@ class StoredMembers:
         return result.all() if result.returns_rows else ()
 
     def _run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Executes a statement for each of these parameters."""
         parameters = [{"source_id": self.source_id, **row} for row in rows]
         if parameters:
             run(self.connection, statement, parameters)
@@ -190,7 +189,6 @@ class StoredMembers:
         self.change_members(group_id, remove=set().union(*selected))
 
     def replace_members(self, group_id: str, members: Mapping[str, ScimMember]) -> None:
-        """Makes these the only members of a group."""
         members, _ = self._resolve(members)
         self.change_members(group_id, add=members, remove=self._direct_members(group_id) - members.keys())
 

@@ -28,7 +28,6 @@ _TESTS: Mapping[CompareOperator, Callable[[str, str], bool]] = {
 
 
 def name_filter(name: str) -> FilterNode:
-    """The filter for the member with a name."""
     return Comparison(_VALUE, CompareOperator.eq, name)
 
 

@@ -332,7 +332,6 @@ def _keys(type_: str, content: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _content(resource: Resource[Any]) -> dict[str, Any]:
-    """The stored attributes of a resource."""
     return {name: value for name, value in resource.model_dump().items() if name not in _NOT_STORED}
 
 

@@ -290,7 +290,6 @@ def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
 
 
 def _names(connection: Connection, list_query: _ListQuery, entries: Iterable[AccessEntry]) -> dict[str, Any]:
-    """The names of what the list is about, and of the groups and folders of its reasons."""
     within = list_query.organization_id
     subject = (list_query.type, within, list_query.resource_id)
     if list_query.user_id:

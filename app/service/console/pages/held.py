@@ -62,7 +62,6 @@ def _held_row(connection: Connection, held_run: HeldRun) -> HeldRow:
 
 
 def _examples(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[HoldRow, list[PlannedChange]]:
-    """The first deletes of the first rows."""
     if run.plan_id is None:
         return {}
     return {
@@ -164,7 +163,6 @@ def _page(
 
 
 def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[str, Any]:
-    """What an operator sees about held deletes before the decision."""
     examples = _examples(connection, run, holds)
     impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
     losing = [row for row in impact if row.lose]
@@ -173,7 +171,6 @@ def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -
 
 
 def _conflict(console: Console, run: Run) -> Response:
-    """The page for a run that can no longer be approved or discarded."""
     if run.status is RunStatus.HELD:
         text = "The time to approve these deletes is over. The next run holds them again if they are still due."
     elif run.decided:

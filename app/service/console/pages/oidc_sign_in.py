@@ -88,7 +88,6 @@ def _attempt(console: Console) -> Attempt | None:
 
 
 def _refused(console: Console, issuer: "Issuer", attempt: Attempt, error: str) -> Response:
-    """The page after a callback with an error code."""
     name = issuer.settings.label
     if error in _ERROR_CODES:
         notice = f"{name} refused the sign-in: {error}."

@@ -129,7 +129,6 @@ def _notices(
 
 
 def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequence[SameFailures]]:
-    """The causes of parked and of failing items, the most frequent first."""
     return {
         cause: failure_groups(connection, ledger_id, parked=cause is Cause.PARKED, limit=_CAUSES, most=COUNT_LIMIT)
         for cause in (Cause.PARKED, Cause.FAILING)

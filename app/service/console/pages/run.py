@@ -142,7 +142,6 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
 
 
 def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]:
-    """Whom the plan of the run affects."""
     if plan_id is None:
         return {"impact": [], "affected": (0, 0), "totals": ImpactTotals(0, {}, {}), "access_changes": []}
     return {
