@@ -1,4 +1,4 @@
-"""The sign-in by token or link, the sign-out, and the operator's preferences and keyboard shortcuts."""
+"""The sign-in by token or link, what it shares with that through an issuer, the sign-out, preferences and shortcuts."""
 
 from flask import Response, request
 
