@@ -140,18 +140,16 @@ def reembed(invocation: Invocation) -> None:
     from app.backend.embedders import embedder, opening
     from app.backend.judgments import store
     from app.commands.bootstrap.databases import open_backend_store
+    from app.foundation.database.engine import disposing
 
     settings = invocation.settings()
     name = settings.self_hosted_backend.embedder
-    engine = open_backend_store(settings, must_exist=True)
     try:
-        with progress() as display:
+        with disposing(open_backend_store(settings, must_exist=True)) as engine, progress() as display:
             display.phase("embedding", None)
             number = store.reembed_judgments(engine, opening.open_embedder(name), display.advance)
     except embedder.EmbedderUnavailableError as error:
         raise CommandError(str(error)) from error
-    finally:
-        engine.dispose()
     print_result(f"{counted(number, 'judgment')} embedded with {name}; all others already were")
 
 
@@ -170,12 +168,12 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     from app.backend.schema import METADATA
     from app.backend.storage import sqlite_statistics
     from app.commands.bootstrap.databases import open_backend_store
+    from app.foundation.database.engine import disposing
 
     settings = invocation.settings()
-    engine = open_backend_store(settings, must_exist=True)
-    sqlite_statistics.ensure_statistics(engine, METADATA)
     try:
-        with progress() as display:
+        with disposing(open_backend_store(settings, must_exist=True)) as engine, progress() as display:
+            sqlite_statistics.ensure_statistics(engine, METADATA)
             display.phase("importing", None)
             run = importing.Import(
                 engine=engine,
@@ -189,8 +187,6 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
             refused = run.run(file)
     except (importing.ImportFailedError, embedder.EmbedderUnavailableError) as error:
         raise CommandError(str(error)) from error
-    finally:
-        engine.dispose()
     for kind, number in sorted(run.counts.items()):
         print_result(f"{kind}\t{number}")
     if refused:

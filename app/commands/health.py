@@ -148,20 +148,17 @@ def _query(database_url: str, query: Callable[[Connection], object]) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.commands.bootstrap.databases import sqlite_file
-    from app.foundation.database.engine import open_engine, reading
+    from app.foundation.database.engine import disposing, open_engine, reading
     from app.foundation.database.errors import database_problem
 
     file = sqlite_file(database_url)
     if file is not None and not file.exists():
         raise CommandError(f"there is no {file} yet")
-    engine = open_engine(database_url, pool_size=1)
     try:
-        with reading(engine) as connection:
+        with disposing(open_engine(database_url, pool_size=1)) as engine, reading(engine) as connection:
             query(connection)
     except SQLAlchemyError as error:
         raise CommandError(database_problem(error)) from error
-    finally:
-        engine.dispose()
 
 
 def find_processes(proc: Path) -> Iterator[UsherProcess]:

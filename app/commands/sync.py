@@ -128,7 +128,6 @@ def plan(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.application import application
     from app.commands.execution import run_now
     from app.commands.run_report import show_incomplete
-    from app.service.admin.wire import RunWire
     from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
@@ -146,9 +145,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
             replaced,
             timeout=_timeout(timeout, no_wait=no_wait),
         )
-        if as_json and _has_failed(run):
-            show_json(RunWire.of(run))
-        _refuse_failed(run)
+        _refuse_failed(run, as_json=as_json)
         if not as_json and not run.total("planned"):
             # Not "nothing to do", which would be misleading.
             _refuse_unknown(run)
@@ -262,10 +259,10 @@ def sync(  # noqa: PLR0917 - click passes them by name
             ),
             timeout=_timeout(timeout, no_wait=no_wait),
         )
+        _refuse_failed(run, as_json=as_json)
         if as_json:
             show_json(RunWire.of(run))
-        _refuse_failed(run)
-        if not as_json:
+        else:
             if not run.total("planned"):
                 # Not "nothing to do", which would be misleading.
                 _refuse_unknown(run)
@@ -311,14 +308,14 @@ def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> R
     return replace_sources(directory, {name: Path(file) for name, file in files.items()}, labels=files)
 
 
-def _has_failed(run: Run) -> bool:
+def _refuse_failed(run: Run, *, as_json: bool) -> None:
+    """Raises ``CommandError`` for a run that failed or was cancelled, after its JSON."""
+    from app.service.admin.wire import RunWire
     from app.sync.runs.run import RunStatus
 
-    return run.status in {RunStatus.FAILED, RunStatus.CANCELLED}
-
-
-def _refuse_failed(run: Run) -> None:
-    if _has_failed(run):
+    if run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
+        if as_json:
+            show_json(RunWire.of(run))
         raise CommandError(run.error or f"the run was {run.status.value}")
 
 

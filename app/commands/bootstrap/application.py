@@ -22,7 +22,7 @@ from app.commands.bootstrap.requirements import require_backend, require_sources
 from app.directory.source import Source
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock, Sleep, utc_now
-from app.foundation.database.engine import reading
+from app.foundation.database.engine import disposing, reading
 from app.settings import Settings
 from app.sync.runs.lock import SyncLock, sync_lock
 from app.sync.runs.schedule import first_due_after
@@ -163,8 +163,5 @@ def application(settings: Settings, *, needs_backend: bool = False) -> Iterator[
     if needs_backend:
         require_backend(settings)
         require_sources(settings)
-    engine = open_store(settings)
-    try:
+    with disposing(open_store(settings)) as engine:
         yield Application(settings=settings, engine=engine, clock=utc_now, sleep=time.sleep, random=SystemRandom())
-    finally:
-        engine.dispose()

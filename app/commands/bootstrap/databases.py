@@ -19,7 +19,7 @@ from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
 from app.foundation.audit import Audit
 from app.foundation.clock import utc_now
-from app.foundation.database.engine import is_sqlite, open_engine, reading
+from app.foundation.database.engine import disposing, is_sqlite, open_engine, reading
 from app.foundation.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
 from app.foundation.database.programs import (
     SELF_HOSTED_BACKEND,
@@ -62,14 +62,11 @@ def existing_store(settings: Settings) -> Iterator[Engine | None]:
     if file is not None and not file.exists():
         yield None
         return
-    engine = open_engine(settings.database_url, pool_size=1)
     usable = False
-    try:
+    with disposing(open_engine(settings.database_url, pool_size=1)) as engine:
         with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
             usable = not pending(engine, STORE_MIGRATIONS)
         yield engine if usable else None
-    finally:
-        engine.dispose()
 
 
 def known_sources(engine: Engine | None) -> Mapping[str, SourceState]:
@@ -86,8 +83,7 @@ def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engin
     file = sqlite_file(url)
     if must_exist and file is not None and not file.exists():
         raise SetUpError(f"there is no database {file} (self_hosted_backend.database_url): is this the right folder?")
-    engine = open_engine(url)
-    return _with_current_schema(engine, BACKEND_MIGRATIONS)
+    return _with_current_schema(open_engine(url), BACKEND_MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +95,18 @@ class Upgraded:
 
 def upgrade_store(settings: Settings) -> Upgraded:
     """Upgrades Usher's own database to the schema of this version. The audit log records it."""
-    engine = open_engine(settings.database_url)
-    try:
+    with disposing(open_engine(settings.database_url)) as engine:
         before = revision_of(engine, STORE_MIGRATIONS)
         changed = upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
         if before is None:
             return Upgraded(changed, None)
         return Upgraded(changed, last_upgrade_is_compatible(engine, STORE_MIGRATIONS, before))
-    finally:
-        engine.dispose()
 
 
 def upgrade_backend_store(settings: Settings) -> bool:
     """Upgrades the self-hosted backend's database to the schema of this version. Returns whether that changed it."""
-    engine = open_engine(settings.self_hosted_backend.database_url)
-    try:
+    with disposing(open_engine(settings.self_hosted_backend.database_url)) as engine:
         return upgrade(engine, BACKEND_MIGRATIONS)
-    finally:
-        engine.dispose()
 
 
 def audit_upgrade(connection: Connection) -> None:

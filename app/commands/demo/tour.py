@@ -24,7 +24,7 @@ from app.commands.frame import CommandError
 from app.commands.screen import print_note, show_table
 from app.foundation.audit import Actor, Audit
 from app.foundation.clock import utc_now
-from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.engine import disposing, open_engine, writing
 from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 from app.foundation.text import printable
@@ -180,17 +180,13 @@ def _console_link(demo: DemoEnvironment) -> str:
 
 def _sign_in_token(demo: DemoEnvironment) -> str:
     settings = demo.settings()
-    engine = open_engine(settings.database_url)
     sessions = Sessions(
         utc_now,
         SystemRandom(),
         idle_timeout=timedelta(seconds=settings.console.idle_timeout),
         max_age=timedelta(seconds=settings.console.session_timeout),
     )
-    try:
-        with writing(engine) as connection:
-            actor = Actor(name="usher demo", way="command")
-            Audit(utc_now).record(connection, actor, "sign-in link created")
-            return sessions.offer(connection, token_digest(settings.admin.tokens[0].get_secret_value()))
-    finally:
-        engine.dispose()
+    with disposing(open_engine(settings.database_url)) as engine, writing(engine) as connection:
+        actor = Actor(name="usher demo", way="command")
+        Audit(utc_now).record(connection, actor, "sign-in link created")
+        return sessions.offer(connection, token_digest(settings.admin.tokens[0].get_secret_value()))

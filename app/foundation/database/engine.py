@@ -165,6 +165,15 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
+def disposing(engine: Engine) -> Iterator[Engine]:
+    """The engine, whose connections are closed at the end of the block."""
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A read-only transaction. All of its statements see the same snapshot."""
     options: dict[str, object] = {WRITE_LOCK: False}
