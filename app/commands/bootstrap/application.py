@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from app.commands.bootstrap.databases import open_store
-from app.commands.bootstrap.outgoing import backend_client, configured_sources
+from app.commands.bootstrap.outgoing import backend_client, configured_sources, notification_channels
 from app.commands.bootstrap.requirements import require_backend, require_sources
 from app.directory.source import Source
 from app.foundation.audit import Audit
@@ -143,13 +143,12 @@ def expectations(settings: Settings) -> Expectations:
 
 def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:
     """Builds the loop that sends notifications. Services run it, too, because a dead worker cannot report itself."""
-    from app.monitoring.notify.channels import channels_from_settings
     from app.monitoring.notify.watch import Watch
 
     return Watch(
         engine=engine,
         find_concerns=concern_finder(settings),
-        channels=channels_from_settings(settings.notifications, clock=clock),
+        channels=notification_channels(settings, clock=clock),
         clock=clock,
         random=SystemRandom(),
         stop=stop,

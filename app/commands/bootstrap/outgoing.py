@@ -1,4 +1,4 @@
-"""Builds what connects to other systems: sources of the directory, and clients of the backend."""
+"""Builds what connects to other systems: sources of the directory, clients of the backend, notification channels."""
 
 import os
 import tempfile
@@ -12,11 +12,13 @@ from app.commands.bootstrap.databases import database_location, existing_store, 
 from app.commands.bootstrap.requirements import require_backend
 from app.directory.configured import sources_from_settings
 from app.directory.source import Source
+from app.foundation.clock import Clock
 from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.client.client import BackendClient
     from app.client.workspace import NewWorkspace
+    from app.monitoring.notify.message import Channel
 
 
 def configured_sources(settings: Settings, *, stop: Event | None = None, spool: bool = True) -> list[Source]:
@@ -55,3 +57,10 @@ def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
     from app.client.workspace import make_workspace
 
     return make_workspace(lambda credentials: BackendClient(settings.backend, workspace=credentials), email)
+
+
+def notification_channels(settings: Settings, *, clock: Clock) -> "list[Channel]":
+    """The configured notification channels, not yet connected."""
+    from app.monitoring.notify.channels import channels_from_settings
+
+    return channels_from_settings(settings.notifications, clock=clock)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.revisions import instance_stamp
 from app.commands.bootstrap.databases import existing_store, known_sources
-from app.commands.bootstrap.outgoing import configured_sources
+from app.commands.bootstrap.outgoing import configured_sources, notification_channels
 from app.commands.bootstrap.requirements import NAME_A_SOURCE, NO_SOURCES
 from app.commands.doctor.backend import check_backend
 from app.commands.doctor.channels import check_channels
@@ -25,7 +25,6 @@ from app.foundation.clock import Clock
 from app.foundation.configuration.loading import Configuration
 from app.foundation.database.engine import reading
 from app.foundation.database.url import DatabaseUrlError
-from app.monitoring.notify.channels import channels_from_settings
 from app.settings import Settings
 
 
@@ -62,7 +61,7 @@ def run_checks(
     yield from check_issuer(settings, clock=clock)
     if notify:
         random = SystemRandom()
-        channels = channels_from_settings(settings.notifications, clock=clock)
+        channels = notification_channels(settings, clock=clock)
         yield from check_channels(channels, clock=clock, new_id=lambda: f"msg_{random.getrandbits(96):024x}")
 
 
