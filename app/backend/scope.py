@@ -1,13 +1,13 @@
-"""One organization of one API key, and the conditions, rows and deletes that are limited to it."""
+"""One organization of one API key, and the conditions, rows, reads and deletes that are limited to it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, delete, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, select
 
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import Writable
+from app.backend.storage import json_columns
+from app.backend.storage.rows import Writable, among
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Scope:
     organization_id: str
 
     def columns(self) -> dict[str, Any]:
-        """The scope as columns of a row, and as parameters of a statement with ``within_bound``."""
+        """The scope as columns of a row."""
         return {"api_key_id": self.api_key_id, "organization_id": self.organization_id}
 
     def row(self, item: Any) -> Writable:
@@ -32,14 +32,9 @@ def within(table: Table, scope: Scope) -> ColumnElement[bool]:
     return and_(table.c.api_key_id == scope.api_key_id, table.c.organization_id == scope.organization_id)
 
 
-def within_bound(table: Table) -> ColumnElement[bool]:
-    """Like ``within``, for a statement that is built once. ``Scope.columns`` are its parameters."""
-    return and_(table.c.api_key_id == bindparam("api_key_id"), table.c.organization_id == bindparam("organization_id"))
-
-
-def within_ids(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> ColumnElement[bool]:
+def within_ids(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[object]) -> ColumnElement[bool]:
     """The rows in this scope whose ``column`` has one of the ids."""
-    return and_(within(column.table, scope), column.in_(id_sets.texts(connection, ids)))
+    return and_(within(column.table, scope), among(connection, column, ids))
 
 
 def own_columns(table: Table) -> list[Column[Any]]:
@@ -52,7 +47,12 @@ def existing(connection: Connection, scope: Scope, column: Column[Any], ids: Ite
     return set(connection.scalars(select(column).distinct().where(within_ids(connection, scope, column, ids))))
 
 
+def delete_rows(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> None:
+    """Deletes the rows in this scope whose ``column`` has one of the ids."""
+    connection.execute(delete(column.table).where(within_ids(connection, scope, column, ids)))
+
+
 def delete_within(connection: Connection, table: Table, api_key_id: str, organization_ids: Iterable[str]) -> None:
     """Deletes the rows of these organizations."""
-    where = (table.c.api_key_id == api_key_id) & id_sets.among(connection, table.c.organization_id, organization_ids)
+    where = (table.c.api_key_id == api_key_id) & among(connection, table.c.organization_id, organization_ids)
     connection.execute(delete(table).where(where))

@@ -5,11 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
 
-from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import ACTIVITY
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
-from app.backend.scope import Scope, own_columns, within
+from app.backend.scope import Scope, delete_rows, own_columns, within
 from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, insert_rows
 from app.contract.activities import ActivityInput

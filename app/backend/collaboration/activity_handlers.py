@@ -8,28 +8,27 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
-from app.backend.storage import id_sets
-from app.backend.storage.paging import where_equal
+from app.backend.storage.rows import where_given
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
 
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
     request, table = call.request, ACTIVITY.c
-    ids = (request.document_id, request.target_entity_id, request.user_id)
-    columns = (table.document_id, table.target_entity_id, table.user_id)
-    query = where_equal(activities.stored_activities(call.scope), *zip(columns, ids, strict=True))
-    if request.activity_ids is not None:
-        query = query.where(id_sets.among(connection, table.activity_id, request.activity_ids))
+    by_id = [
+        (table.document_id, request.document_id),
+        (table.target_entity_id, request.target_entity_id),
+        (table.user_id, request.user_id),
+        (table.activity_id, request.activity_ids),
+    ]
     lists = [
         (column, list(dict.fromkeys(values)))
         for column, values in ((table.action_type, request.action_types), (table.feature_type, request.feature_types))
         if values is not None
     ]
     # Without an id the first list selects the index, with one range per value.
-    has_id = any(value is not None for value in (*ids, request.activity_ids))
+    has_id = any(value is not None for _, value in by_id)
     any_of = None if has_id or not lists else lists.pop(0)
-    for column, values in lists:
-        query = query.where(id_sets.among(connection, column, values))
+    query = where_given(connection, activities.stored_activities(call.scope), *by_id, *lists)
     keys = (table.happened_at, table.activity_id)
     rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=any_of)
     data = [activities.to_wire(row, call.scope) for row in rows]

@@ -19,8 +19,7 @@ from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, write_judgments
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
-from app.backend.storage import id_sets
-from app.backend.storage.paging import where_equal
+from app.backend.storage.rows import where_given
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
     CommentAnnotationInput,
@@ -72,13 +71,13 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
     """Newest first by default. The comments count towards the size of a page."""
     request, scope = call.request, call.scope
     table = COMMENT_ANNOTATION.c
-    query = where_equal(
+    query = where_given(
+        connection,
         threads.stored_threads(scope),
         (table.document_id, request.document_id),
         (table.location_id, request.location_id),
+        (table.annotation_id, request.annotation_ids),
     )
-    if request.annotation_ids is not None:
-        query = query.where(id_sets.among(connection, table.annotation_id, request.annotation_ids))
     rows, token = call.page(
         connection,
         query,

@@ -12,7 +12,7 @@ from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
-from app.backend.storage import id_sets
+from app.backend.storage.rows import where_given
 from app.contract.comments import (
     AddCommentsRequest,
     CommentInput,
@@ -66,8 +66,7 @@ def get_comments(call: Call[GetCommentsRequest], connection: Connection) -> Repl
     request, scope = call.request, call.scope
     thread = _thread(call, connection)
     query = comments.stored_comments(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
-    if request.comment_ids is not None:
-        query = query.where(id_sets.among(connection, COMMENT.c.comment_id, request.comment_ids))
+    query = where_given(connection, query, (COMMENT.c.comment_id, request.comment_ids))
     rows, token = call.page(connection, query, comments.COMMENT_ORDER)
     ids = [row.comment_id for row in rows]
     reactions = comments.load_reactions(connection, scope, [thread.annotation_id], ids)

@@ -1,17 +1,16 @@
 """Loads and stores the comments of threads and their reactions."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
-from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, REACTION
-from app.backend.scope import Scope, own_columns, within
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import grouped, insert_rows, update_rows
+from app.backend.scope import Scope, delete_rows, existing, own_columns, within, within_ids
+from app.backend.storage import json_columns
+from app.backend.storage.rows import grouped, insert_rows, update_rows, where_given
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
 
@@ -93,12 +92,11 @@ def fields_of(row: Row[Any]) -> dict[str, Any]:
 
 
 def load_comments(
-    connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
+    connection: Connection, scope: Scope, annotation_ids: Collection[str], comment_ids: Collection[str] | None = None
 ) -> list[StoredComment]:
     """The comments of threads in order, optionally only those with these ids."""
-    query = stored_comments(scope).where(id_sets.among(connection, COMMENT.c.annotation_id, annotation_ids))
-    if comment_ids is not None:
-        query = query.where(id_sets.among(connection, COMMENT.c.comment_id, comment_ids))
+    filters = ((COMMENT.c.annotation_id, annotation_ids), (COMMENT.c.comment_id, comment_ids))
+    query = where_given(connection, stored_comments(scope), *filters)
     return [comment_of(row) for row in connection.execute(query.order_by(*COMMENT_ORDER))]
 
 
@@ -124,9 +122,7 @@ def delete_comments(connection: Connection, scope: Scope, annotation_id: str, co
     for table in (REACTION, COMMENT):
         connection.execute(
             delete(table).where(
-                within(table, scope),
-                table.c.annotation_id == annotation_id,
-                id_sets.among(connection, table.c.comment_id, comment_ids),
+                within_ids(connection, scope, table.c.comment_id, comment_ids), table.c.annotation_id == annotation_id
             )
         )
 
@@ -144,12 +140,8 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
     if not reactions:
         return
     ids = [reaction.reaction_id for reaction in reactions]
-    query = select(REACTION.c.reaction_id).where(
-        within(REACTION, scope), id_sets.among(connection, REACTION.c.reaction_id, ids)
-    )
-    conflicts = connection.scalars(query).all() or [
-        reaction_id for reaction_id, times in Counter(ids).items() if times > 1
-    ]
+    repeated = [reaction_id for reaction_id, times in Counter(ids).items() if times > 1]
+    conflicts = sorted(existing(connection, scope, REACTION.c.reaction_id, ids)) or repeated
     if conflicts:
         raise AlreadyExists(f"reactionId: Reaction already exists ({conflicts[0]}).")
     insert_rows(connection, REACTION, map(scope.row, reactions))
@@ -161,13 +153,11 @@ def delete_reactions(connection: Connection, scope: Scope, reaction_ids: Sequenc
 
 
 def load_reactions(
-    connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
+    connection: Connection, scope: Scope, annotation_ids: Collection[str], comment_ids: Collection[str] | None = None
 ) -> dict[tuple[str, str], list[Reaction]]:
     """The reactions in threads by thread and comment, optionally only those to these comments."""
-    query = select(*own_columns(REACTION)).where(
-        within(REACTION, scope), id_sets.among(connection, REACTION.c.annotation_id, annotation_ids)
-    )
-    if comment_ids is not None:
-        query = query.where(id_sets.among(connection, REACTION.c.comment_id, comment_ids))
+    of_threads = within_ids(connection, scope, REACTION.c.annotation_id, annotation_ids)
+    query = select(*own_columns(REACTION)).where(of_threads)
+    query = where_given(connection, query, (REACTION.c.comment_id, comment_ids))
     rows = connection.execute(query.order_by(REACTION.c.created_at, REACTION.c.reaction_id))
     return grouped(((row.annotation_id, row.comment_id), Reaction(**fields_of(row))) for row in rows)

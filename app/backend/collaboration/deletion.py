@@ -5,9 +5,8 @@ for the user are deleted.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from sqlalchemy import Column, Connection, Table, delete, select
+from sqlalchemy import Connection, Table, delete, select
 
 from app.backend.collaboration.tables import (
     ACTIVITY,
@@ -21,8 +20,7 @@ from app.backend.collaboration.tables import (
 )
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.resources.tables import REMOVED_USER
-from app.backend.scope import Scope, delete_within, within
-from app.backend.storage import id_sets
+from app.backend.scope import Scope, delete_rows, delete_within, within, within_ids
 
 _OF_DOCUMENT: tuple[Table, ...] = (COMMENT_ANNOTATION, REACTION, RECORDING, NOTIFICATION, ACTIVITY, EDITOR_DATA)
 """The tables with an index by document."""
@@ -35,15 +33,9 @@ _CHILDREN = (
 """Table, parent table, and the id of the parent."""
 
 
-def delete_rows(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> None:
-    """Deletes the rows in this scope whose ``column`` has one of the ids."""
-    connection.execute(delete(column.table).where(within(column.table, scope), id_sets.among(connection, column, ids)))
-
-
 def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
     for table, parent, key in _CHILDREN:
-        of_documents = id_sets.among(connection, parent.c.document_id, document_ids)
-        ids = select(parent.c[key]).where(within(parent, scope), of_documents)
+        ids = select(parent.c[key]).where(within_ids(connection, scope, parent.c.document_id, document_ids))
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))
     for table in _OF_DOCUMENT:
         delete_rows(connection, scope, table.c.document_id, document_ids)
@@ -58,7 +50,7 @@ def delete_of_users(
     connection: Connection, scope: Scope, user_ids: Iterable[str], document_id: str | None = None
 ) -> None:
     """Deletes these users' notifications in the organization, or those about one document."""
-    where = within(NOTIFICATION_USER, scope) & id_sets.among(connection, NOTIFICATION_USER.c.user_id, user_ids)
+    where = within_ids(connection, scope, NOTIFICATION_USER.c.user_id, user_ids)
     if document_id is not None:
         where &= NOTIFICATION_USER.c.document_id == document_id
     connection.execute(delete(NOTIFICATION_USER).where(where))

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, select, updat
 
 from app.backend.collaboration import activities, comments, notifications, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
-from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import (
     COMMENT,
     COMMENT_ANNOTATION,
@@ -22,9 +21,9 @@ from app.backend.collaboration.tables import (
     RECORDING,
 )
 from app.backend.collaboration.threads import Thread
-from app.backend.scope import Scope, within
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import Writable, insert_rows, update_rows
+from app.backend.scope import Scope, delete_rows, within, within_ids
+from app.backend.storage import json_columns
+from app.backend.storage.rows import Writable, among, insert_rows, update_rows
 from app.contract.errors import InvalidArgument
 
 _WRONG_DOCUMENT = "annotationId: is a thread of another document"
@@ -122,9 +121,8 @@ def _delete_replaced(connection: Connection, scope: Scope, new: Sequence[StoredC
     """Deletes the stored comments with these ids. Returns the change of each thread's size, which is negative."""
     keys = {(comment.annotation_id, comment.comment_id) for comment in new}
     query = select(COMMENT.c.annotation_id, COMMENT.c.comment_id, func.length(COMMENT.c.payload).label("size")).where(
-        within(COMMENT, scope),
-        id_sets.among(connection, COMMENT.c.annotation_id, {annotation_id for annotation_id, _ in keys}),
-        id_sets.among(connection, COMMENT.c.comment_id, {comment_id for _, comment_id in keys}),
+        within_ids(connection, scope, COMMENT.c.annotation_id, {annotation_id for annotation_id, _ in keys}),
+        among(connection, COMMENT.c.comment_id, {comment_id for _, comment_id in keys}),
     )
     growth: Counter[str] = Counter()
     replaced = []

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from app.backend.collaboration import notifications
-from app.backend.collaboration.notifications import ReadMark, stored_notifications
+from app.backend.collaboration.notifications import stored_notifications
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, done
@@ -15,9 +15,8 @@ from app.backend.resources import user_entries
 from app.backend.resources.containers import require_document
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import existing, within
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.paging import where_equal
-from app.backend.storage.rows import insert_rows, update_rows
+from app.backend.storage import json_columns
+from app.backend.storage.rows import insert_rows, update_rows, where_given
 from app.contract.errors import AlreadyExists
 from app.contract.notifications import AddNotificationsRequest, GetNotificationsRequest, UpdateNotificationsRequest
 from app.foundation.database.engine import reading
@@ -29,7 +28,7 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
     stored = _requested(call, connection)
     results: Results = {}
     payloads: dict[str, dict[str, object]] = {}
-    marks: list[ReadMark] = []
+    readers: dict[tuple[str, str], bool | None] = {}
     for item in call.request.notifications:
         if item.id not in stored:
             results[item.id] = {"success": False, "message": "Failed to update notification."}
@@ -37,8 +36,9 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
         results[item.id] = {"success": True, "message": "Notification updated."}
         if fields := notifications.payload_of(item):
             payloads.setdefault(item.id, json_columns.load_object(stored[item.id].payload)).update(fields)
-        if item.read_by_user_ids:
-            marks.append(ReadMark(item.id, item.read_by_user_ids, item.persist_read_for_users))
+        for user_id in item.read_by_user_ids or ():
+            if item.persist_read_for_users is not None or (item.id, user_id) not in readers:
+                readers[item.id, user_id] = item.persist_read_for_users
     rows = [
         scope.columns()
         | {
@@ -50,7 +50,7 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
         for notification_id, payload in sorted(payloads.items())
     ]
     update_rows(connection, NOTIFICATION, ("payload", "action_user_id", "updated_at"), rows)
-    notifications.mark_read(connection, scope, stored, marks, call.now)
+    notifications.mark_read(connection, scope, stored, readers, call.now)
     return Reply("Notification(s) updated successfully.", results)
 
 
@@ -90,14 +90,16 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
     """With ``userId``, returns the user's notifications, and ``readByUserIds`` contains no other users."""
     request, scope = call.request, call.scope
     if request.user_id is not None:
-        query = notifications.notifications_of_user(scope, request.user_id, request.document_id)
-        table = NOTIFICATION_USER
+        query, table = notifications.notifications_of_user(scope, request.user_id), NOTIFICATION_USER
     else:
-        query = where_equal(stored_notifications(scope), (NOTIFICATION.c.document_id, request.document_id))
-        table = NOTIFICATION
-    query = where_equal(query, (NOTIFICATION.c.location_id, request.location_id))
-    if request.notification_ids is not None:
-        query = query.where(id_sets.among(connection, table.c.notification_id, request.notification_ids))
+        query, table = stored_notifications(scope), NOTIFICATION
+    query = where_given(
+        connection,
+        query,
+        (table.c.document_id, request.document_id),
+        (NOTIFICATION.c.location_id, request.location_id),
+        (table.c.notification_id, request.notification_ids),
+    )
     keys = (table.c.created_at, table.c.notification_id)
     rows, token = call.page(connection, query, keys, order=request.order or "desc", length=notifications.weight)
     readers = notifications.readers_of(connection, scope, [row.notification_id for row in rows], request.user_id)
@@ -109,11 +111,13 @@ def _requested(call: Call[UpdateNotificationsRequest], connection: Connection) -
     """The stored notifications of the request by id, if they match its document, location and user."""
     request, scope = call.request, call.scope
     ids = dict.fromkeys(item.id for item in request.notifications)
-    query = where_equal(
+    query = where_given(
+        connection,
         stored_notifications(scope),
+        (NOTIFICATION.c.notification_id, ids),
         (NOTIFICATION.c.document_id, request.document_id),
         (NOTIFICATION.c.location_id, request.location_id),
-    ).where(id_sets.among(connection, NOTIFICATION.c.notification_id, ids))
+    )
     if request.user_id is not None:
         of_user = select(NOTIFICATION_USER.c.user_id).where(
             within(NOTIFICATION_USER, scope),

@@ -5,7 +5,6 @@ A notification has one row, and a row for each user whom it addresses or who has
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, select, update
@@ -14,10 +13,9 @@ from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, TH
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
 from app.backend.resources.removed_users import excluded_pairs
-from app.backend.scope import Scope, within
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.paging import where_equal
-from app.backend.storage.rows import Writable, grouped, insert_rows, upsert
+from app.backend.scope import Scope, within, within_ids
+from app.backend.storage import json_columns
+from app.backend.storage.rows import Writable, among, grouped, insert_rows, upsert, where_given
 from app.contract.base import wire_value
 from app.contract.notifications import NotificationContent
 
@@ -33,30 +31,20 @@ COLUMNS = (
 _BYTES_PER_READER = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMark:
-    """Users who have read a notification. ``persists`` keeps it in their For You tab, None does not change that."""
-
-    notification_id: str
-    user_ids: Sequence[str]
-    persists: bool | None
-
-
 def stored_notifications(scope: Scope) -> Select[Any]:
     """A query of an organization's notifications."""
     return select(*COLUMNS).where(within(NOTIFICATION, scope))
 
 
-def notifications_of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
+def notifications_of_user(scope: Scope, user_id: str) -> Select[Any]:
     """A query of a user's notifications, with the time and id of the user's row, by which an index sorts them."""
     columns = [column for column in COLUMNS if column.name not in {"notification_id", "created_at"}]
     same = (NOTIFICATION.c.notification_id == NOTIFICATION_USER.c.notification_id) & within(NOTIFICATION, scope)
-    query = (
+    return (
         select(*columns, NOTIFICATION_USER.c.created_at, NOTIFICATION_USER.c.notification_id)
         .join_from(NOTIFICATION_USER, NOTIFICATION, same)
         .where(within(NOTIFICATION_USER, scope), NOTIFICATION_USER.c.user_id == user_id)
     )
-    return where_equal(query, (NOTIFICATION_USER.c.document_id, document_id))
 
 
 def payload_of(request: NotificationContent) -> dict[str, object]:
@@ -112,13 +100,17 @@ def user_row(notification: Writable, user_id: str) -> Writable:
 
 
 def mark_read(
-    connection: Connection, scope: Scope, notifications: Mapping[str, Row[Any]], marks: Iterable[ReadMark], now: int
+    connection: Connection,
+    scope: Scope,
+    notifications: Mapping[str, Row[Any]],
+    persists_by_reader: Mapping[tuple[str, str], bool | None],
+    now: int,
 ) -> None:
     """Marks notifications as read. ``notifications`` are their rows by id.
 
-    Adds readers whom the notification does not address. Keeps the time of the first read.
+    ``persists_by_reader`` maps pairs of notification and user to whether it stays in the user's For You tab, None does
+    not change that. Adds readers whom the notification does not address. Keeps the time of the first read.
     """
-    persists_by_reader = _merged(marks)
     if not persists_by_reader:
         return
     stored = _user_rows(connection, scope, persists_by_reader)
@@ -153,28 +145,15 @@ def mark_read(
         )
 
 
-def _merged(marks: Iterable[ReadMark]) -> dict[tuple[str, str], bool | None]:
-    """Pairs of notification and user → ``persists``. The last mark that sets it wins."""
-    persists_by_reader: dict[tuple[str, str], bool | None] = {}
-    for mark in marks:
-        for user_id in mark.user_ids:
-            key = (mark.notification_id, user_id)
-            persists_by_reader[key] = persists_by_reader.get(key) if mark.persists is None else mark.persists
-    return persists_by_reader
-
-
 def readers_of(
     connection: Connection, scope: Scope, notification_ids: Sequence[str], user_id: str | None
 ) -> dict[str, list[Any]]:
     """The readers by notification, optionally only this user. Rows have ``user_id`` and ``persists``."""
     table = NOTIFICATION_USER.c
     query = select(table.notification_id, table.user_id, table.persists).where(
-        within(NOTIFICATION_USER, scope),
-        id_sets.among(connection, table.notification_id, notification_ids),
-        table.read_at.is_not(None),
+        within_ids(connection, scope, table.notification_id, notification_ids), table.read_at.is_not(None)
     )
-    if user_id is not None:
-        query = query.where(table.user_id == user_id)
+    query = where_given(connection, query, (table.user_id, user_id))
     return grouped((row.notification_id, row) for row in connection.execute(query.order_by(table.user_id)))
 
 
@@ -263,8 +242,7 @@ def _participants(connection: Connection, scope: Scope, annotation_ids: Sequence
     if not annotation_ids:
         return {}
     query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
-        within(THREAD_USER, scope),
-        id_sets.among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids)),
+        within_ids(connection, scope, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids))
     )
     return grouped((annotation_id, user_id) for annotation_id, user_id in connection.execute(query))
 
@@ -289,8 +267,7 @@ def _user_rows(
     """``read_at`` and ``persists`` of the stored ones of these pairs of notification and user."""
     table, (notification_ids, user_ids) = NOTIFICATION_USER.c, zip(*pairs, strict=True)
     query = select(table.notification_id, table.user_id, table.read_at, table.persists).where(
-        within(NOTIFICATION_USER, scope),
-        id_sets.among(connection, table.notification_id, dict.fromkeys(notification_ids)),
-        id_sets.among(connection, table.user_id, dict.fromkeys(user_ids)),
+        within_ids(connection, scope, table.notification_id, dict.fromkeys(notification_ids)),
+        among(connection, table.user_id, dict.fromkeys(user_ids)),
     )
     return {(row.notification_id, row.user_id): (row.read_at, row.persists) for row in connection.execute(query)}

@@ -1,18 +1,16 @@
 """Loads and stores comment threads and their participants."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, insert, select, union
 
 from app.backend.collaboration.comments import fields_of
-from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
-from app.backend.scope import Scope, own_columns, within
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.paging import where_equal
-from app.backend.storage.rows import insert_rows, update_rows, upsert
+from app.backend.scope import Scope, delete_rows, own_columns, within, within_ids
+from app.backend.storage import json_columns
+from app.backend.storage.rows import insert_rows, update_rows, upsert, where_given
 from app.contract import limits
 from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
 from app.contract.errors import InvalidArgument
@@ -72,11 +70,11 @@ def thread_of(row: Row[Any]) -> Thread:
 
 
 def load_threads(
-    connection: Connection, scope: Scope, annotation_ids: Iterable[str], document_id: str | None = None
+    connection: Connection, scope: Scope, annotation_ids: Collection[str], document_id: str | None = None
 ) -> dict[str, Thread]:
     """The existing ones of these threads by id, optionally only those in the document."""
-    query = stored_threads(scope).where(id_sets.among(connection, _TABLE.annotation_id, annotation_ids))
-    rows = connection.execute(where_equal(query, (_TABLE.document_id, document_id)))
+    filters = ((_TABLE.annotation_id, annotation_ids), (_TABLE.document_id, document_id))
+    rows = connection.execute(where_given(connection, stored_threads(scope), *filters))
     return {row.annotation_id: thread_of(row) for row in rows}
 
 
@@ -113,7 +111,7 @@ def refresh_participants(connection: Connection, scope: Scope, annotation_ids: S
     delete_rows(connection, scope, THREAD_USER.c.annotation_id, annotation_ids)
     queries = [
         select(table.c.api_key_id, table.c.organization_id, user, table.c.annotation_id).where(
-            within(table, scope), id_sets.among(connection, table.c.annotation_id, annotation_ids), user != ""
+            within_ids(connection, scope, table.c.annotation_id, annotation_ids), user != ""
         )
         for table, user in ((COMMENT, COMMENT.c.author_id), (COMMENT_ANNOTATION, _TABLE.assigned_to))
     ]

@@ -20,8 +20,8 @@ from app.backend.editor.tables import EDITOR_DATA
 from app.backend.judgments.store import begin_generation
 from app.backend.judgments.tables import JUDGMENT
 from app.backend.resources.tables import USER_ENTRY
-from app.backend.scope import Scope, within
-from app.backend.storage import id_sets
+from app.backend.scope import Scope, within, within_ids
+from app.backend.storage.rows import among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +107,15 @@ def _move_batch_of(
     keys = list(connection.scalars(select(key).where(rows).limit(dependent.batch)))
     if not keys:
         return 0
-    as_subquery = id_sets.integers if isinstance(keys[0], int) else id_sets.texts
     connection.execute(
         update(dependent.table)
-        .where(dependent.at(scope, document_id), key.in_(as_subquery(connection, keys)))
+        .where(dependent.at(scope, document_id), among(connection, key, keys))
         .values({dependent.column: new_document_id})
     )
     for table in dependent.companions:
         connection.execute(
             update(table)
-            .where(within(table, scope), table.c[dependent.key].in_(as_subquery(connection, keys)))
+            .where(within_ids(connection, scope, table.c[dependent.key], keys))
             .values(document_id=new_document_id)
         )
     return len(keys)

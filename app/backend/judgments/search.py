@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 from app.backend.embedders.embedder import Embedder
 from app.backend.judgments.index import JudgmentIndexes, Mask, Snapshot
 from app.backend.judgments.tables import JUDGMENT
-from app.backend.storage import id_sets
+from app.backend.storage.rows import among
 from app.contract.errors import Unavailable
 from app.contract.judgments import EmbeddingType
 
@@ -116,8 +116,6 @@ def _filtered(snapshot: Snapshot, query: JudgmentQuery) -> Mask:
 
 def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[ScoredJudgment]:
     """The judgments with these ``seq``, in this order."""
-    query = select(JUDGMENT).where(
-        JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, similarities))
-    )
+    query = select(JUDGMENT).where(JUDGMENT.c.api_key_id == api_key_id, among(connection, JUDGMENT.c.seq, similarities))
     rows = {row.seq: row for row in connection.execute(query)}
     return [ScoredJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]

@@ -15,8 +15,8 @@ from app.backend.embedders.embedder import Embedder, Vectors
 from app.backend.judgments.record import JudgmentInput, review_text
 from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
 from app.backend.scope import Scope, within_ids
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import update_rows, upsert
+from app.backend.storage import json_columns
+from app.backend.storage.rows import among, update_rows, upsert
 from app.contract.judgments import EmbeddingType
 from app.foundation.database.engine import reading, writing
 
@@ -55,7 +55,7 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
     if not judgments:
         return
     first = _allocate_seqs(connection, api_key_id, len(judgments))
-    _delete(connection, api_key_id, JUDGMENT.c.record_id.in_(id_sets.texts(connection, judgments)))
+    _delete(connection, api_key_id, among(connection, JUDGMENT.c.record_id, judgments))
     numbered = list(enumerate(judgments.values(), first))
     connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, judgment, now) for seq, judgment in numbered])
     vectors = [
@@ -78,7 +78,7 @@ def delete_judgments_of_documents(connection: Connection, scope: Scope, document
 
 def delete_judgments_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
     """Deletes the judgments of these organizations."""
-    condition = JUDGMENT.c.organization_id.in_(id_sets.texts(connection, organization_ids))
+    condition = among(connection, JUDGMENT.c.organization_id, organization_ids)
     _delete_and_begin_generation(connection, api_key_id, condition)
 
 
@@ -147,7 +147,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
     with writing(engine) as connection:
         _lock_judgments(connection, api_key_id)
         query = select(JUDGMENT.c.seq).where(
-            JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, reviews))
+            JUDGMENT.c.api_key_id == api_key_id, among(connection, JUDGMENT.c.seq, reviews)
         )
         existing = set(connection.scalars(query))
         if not existing:
@@ -155,7 +155,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         update_rows(connection, JUDGMENT_VECTOR, ("vector",), [row for row in vectors if row["seq"] in existing])
         connection.execute(
             update(JUDGMENT)
-            .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, existing)))
+            .where(JUDGMENT.c.api_key_id == api_key_id, among(connection, JUDGMENT.c.seq, existing))
             .values(embedder=embedder.name)
         )
         begin_generation(connection, api_key_id)
@@ -191,14 +191,13 @@ def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool])
     seqs = list(connection.scalars(select(JUDGMENT.c.seq).where(JUDGMENT.c.api_key_id == api_key_id, where)))
     if not seqs:
         return False
-    numbers = id_sets.integers(connection, seqs)
     vector = JUDGMENT_VECTOR.c
     # Without the types the query cannot use the primary key.
     of_types = vector.embedding_type.in_(EMBEDDING_TYPES)
-    connection.execute(
-        delete(JUDGMENT_VECTOR).where(vector.api_key_id == api_key_id, of_types, vector.seq.in_(numbers))
-    )
-    connection.execute(delete(JUDGMENT).where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(numbers)))
+    of_seqs = among(connection, vector.seq, seqs)
+    connection.execute(delete(JUDGMENT_VECTOR).where(vector.api_key_id == api_key_id, of_types, of_seqs))
+    of_seqs = among(connection, JUDGMENT.c.seq, seqs)
+    connection.execute(delete(JUDGMENT).where(JUDGMENT.c.api_key_id == api_key_id, of_seqs))
     return True
 
 

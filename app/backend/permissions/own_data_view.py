@@ -31,7 +31,8 @@ from app.access.records import (
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_ENTRY
 from app.backend.resources.user_entries import not_expired
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import id_sets, json_columns
+from app.backend.storage import json_columns
+from app.backend.storage.rows import among
 from app.contract.permission_call import Question
 from app.foundation.clock import from_epoch_ms
 
@@ -148,7 +149,7 @@ class OwnDataView:
             missing_ids = ancestors - self.folders.keys()
 
     def _load_entries(self, connection: Connection, scope: Scope, user_ids: set[str], now: int) -> None:
-        of_users = USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids))
+        of_users = among(connection, USER_ENTRY.c.user_id, user_ids)
         # A user exists if they have an entry in any organization of the API key.
         users = select(USER_ENTRY.c.user_id).where(
             USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, not_expired(now)

@@ -1,10 +1,10 @@
 """Checks whether organizations, folders and documents exist, and creates missing ones."""
 
-from sqlalchemy import Connection, Select, Table, bindparam, insert, select
+from sqlalchemy import Connection, insert, select
 
 from app.backend.resources.folder_tree import TOP, FolderTree
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION
-from app.backend.scope import Scope, within_bound
+from app.backend.scope import Scope, existing, within
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract.errors import NotFound
 
@@ -13,26 +13,17 @@ NO_FOLDER = "Folder does not exist."
 NO_DOCUMENT = "Document does not exist."
 
 
-def _lookup(table: Table, *keys: str) -> Select[str]:
-    """The lookup of one row by scope and these columns. It is built once, because most calls execute it."""
-    return select(table.c.organization_id).where(within_bound(table), *(table.c[key] == bindparam(key) for key in keys))
-
-
-_FIND_ORGANIZATION = _lookup(ORGANIZATION)
-_FIND_FOLDER = _lookup(FOLDER, "folder_id")
-_FIND_DOCUMENT = _lookup(DOCUMENT, "document_id")
-
-
 def organization_exists(connection: Connection, scope: Scope) -> bool:
-    return connection.scalar(_FIND_ORGANIZATION, scope.columns()) is not None
+    query = select(ORGANIZATION.c.organization_id).where(within(ORGANIZATION, scope))
+    return connection.scalar(query) is not None
 
 
 def folder_exists(connection: Connection, scope: Scope, folder_id: str) -> bool:
-    return connection.scalar(_FIND_FOLDER, scope.columns() | {"folder_id": folder_id}) is not None
+    return folder_id in existing(connection, scope, FOLDER.c.folder_id, [folder_id])
 
 
 def document_exists(connection: Connection, scope: Scope, document_id: str) -> bool:
-    return connection.scalar(_FIND_DOCUMENT, scope.columns() | {"document_id": document_id}) is not None
+    return document_id in existing(connection, scope, DOCUMENT.c.document_id, [document_id])
 
 
 def require_document(connection: Connection, scope: Scope, document_id: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import get_args
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, all_failed, by_id, done, merged, per_id
@@ -20,9 +20,9 @@ from app.backend.resources.folder_handlers import stored_parent
 from app.backend.resources.folder_tree import TOP
 from app.backend.resources.tables import DOCUMENT, FOLDER
 from app.backend.resources.user_entries import delete_entries
-from app.backend.scope import Scope, existing, within, within_ids
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import insert_rows, update_rows
+from app.backend.scope import Scope, delete_rows, existing, within, within_ids
+from app.backend.storage import json_columns
+from app.backend.storage.rows import insert_rows, update_rows, where_given
 from app.contract.base import AccessType
 from app.contract.documents import (
     AddDocumentsRequest,
@@ -120,10 +120,10 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
         )
         .where(within(DOCUMENT, call.scope))
     )
-    if request.document_ids is not None:
-        query = query.where(DOCUMENT.c.document_id.in_(id_sets.texts(connection, request.document_ids)))
-    if request.folder_id is not None:
-        query = query.where(DOCUMENT.c.folder_id == stored_parent(request.folder_id))
+    folder_id = None if request.folder_id is None else stored_parent(request.folder_id)
+    query = where_given(
+        connection, query, (DOCUMENT.c.document_id, request.document_ids), (DOCUMENT.c.folder_id, folder_id)
+    )
     page, token = call.page(connection, query, (DOCUMENT.c.document_id,))
     default = call.backend.settings.default_access_type
     return Reply("Document(s) retrieved successfully.", [_to_wire(row, default) for row in page], token)
@@ -164,7 +164,7 @@ def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection)
     stored = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
     delete_entries(connection, scope, "document", stored)
     call.backend.cascade.delete_of_documents(connection, scope, stored)
-    connection.execute(delete(DOCUMENT).where(within_ids(connection, scope, DOCUMENT.c.document_id, stored)))
+    delete_rows(connection, scope, DOCUMENT.c.document_id, stored)
     results: Results = {
         document_id: done(document_id, "Deleted Successfully" if document_id in stored else "Document does not exist")
         for document_id in document_ids

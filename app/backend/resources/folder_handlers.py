@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 
-from sqlalchemy import Connection, Row, and_, delete, select
+from sqlalchemy import Connection, Row, select
 
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large
@@ -16,8 +16,8 @@ from app.backend.resources.containers import (
 from app.backend.resources.folder_tree import FOLDER_COLUMNS, NO_PARENT, TOP, FolderTree, FolderTreeError
 from app.backend.resources.tables import DOCUMENT, FOLDER
 from app.backend.resources.user_entries import delete_entries
-from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import id_sets, json_columns
+from app.backend.scope import Scope, delete_rows, within, within_ids
+from app.backend.storage import json_columns
 from app.backend.storage.paging import fetch_all
 from app.contract import limits
 from app.contract.errors import NotFound
@@ -141,14 +141,14 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     if not folder_exists(connection, scope, call.request.folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
     folder_ids = [row.folder_id for row in _subtree(connection, scope, call.request.folder_id, limits.FOLDER_DEPTH_MAX)]
-    in_folders = and_(within(DOCUMENT, scope), id_sets.among(connection, DOCUMENT.c.folder_id, folder_ids))
+    in_folders = within_ids(connection, scope, DOCUMENT.c.folder_id, folder_ids)
     document_ids = connection.scalars(select(DOCUMENT.c.document_id).where(in_folders)).all()
     # One statement for each level: with an OR, PostgreSQL would scan the entries of both.
     delete_entries(connection, scope, "document", document_ids)
     delete_entries(connection, scope, "folder", folder_ids)
     call.backend.cascade.delete_of_documents(connection, scope, document_ids)
-    connection.execute(delete(DOCUMENT).where(in_folders))
-    connection.execute(delete(FOLDER).where(within_ids(connection, scope, FOLDER.c.folder_id, folder_ids)))
+    delete_rows(connection, scope, DOCUMENT.c.folder_id, folder_ids)
+    delete_rows(connection, scope, FOLDER.c.folder_id, folder_ids)
     return Reply("Folder deleted.", None)
 
 

@@ -8,8 +8,8 @@ from app.backend.resources.containers import NO_ORGANIZATION, ensure_organizatio
 from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
 from app.backend.scope import Scope, existing, within, within_ids
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import Writable, insert_rows
+from app.backend.storage import json_columns
+from app.backend.storage.rows import Writable, insert_rows, where_given
 from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest
 
 
@@ -80,9 +80,7 @@ def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connectio
 def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list[str] | None) -> set[str]:
     """The members of the group, all or those of these users."""
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.group_id == group_id)
-    if user_ids is not None:
-        query = query.where(GROUP_MEMBER.c.user_id.in_(id_sets.texts(connection, user_ids)))
-    return set(connection.scalars(query))
+    return set(connection.scalars(where_given(connection, query, (GROUP_MEMBER.c.user_id, user_ids))))
 
 
 def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> Writable:

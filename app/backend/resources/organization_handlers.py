@@ -1,6 +1,6 @@
 """Handlers of organizations: read, add, update, delete, disable."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from sqlalchemy import Connection, Row, Select, select, update
 
@@ -9,9 +9,9 @@ from app.backend.http.results import Results, by_id, merged, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
 from app.backend.scope import delete_within
-from app.backend.storage import id_sets, json_columns
+from app.backend.storage import json_columns
 from app.backend.storage.paging import fetch_all
-from app.backend.storage.rows import insert_rows, update_rows
+from app.backend.storage.rows import among, insert_rows, update_rows, where_given
 from app.contract.organizations import (
     AddOrganizationsRequest,
     DeleteOrganizationsRequest,
@@ -103,7 +103,7 @@ def disable_organizations(call: Call[DisableOrganizationsRequest], connection: C
         update(ORGANIZATION)
         .where(
             ORGANIZATION.c.api_key_id == call.principal.api_key_id,
-            ORGANIZATION.c.organization_id.in_(id_sets.texts(connection, existing)),
+            among(connection, ORGANIZATION.c.organization_id, existing),
         )
         .values(disabled=call.request.disabled, updated_at=call.now)
     )
@@ -111,17 +111,14 @@ def disable_organizations(call: Call[DisableOrganizationsRequest], connection: C
     return Reply("Organizations processed.", per_id(item_ids, existing, message, NO_ORGANIZATION))
 
 
-def _query(connection: Connection, api_key_id: str, organization_ids: Iterable[str] | None) -> Select[str, bool, str]:
+def _query(connection: Connection, api_key_id: str, organization_ids: Collection[str] | None) -> Select[str, bool, str]:
     """The organizations of the API key, all or those with these ids."""
-    query = select(ORGANIZATION.c.organization_id, ORGANIZATION.c.disabled, ORGANIZATION.c.payload).where(
-        ORGANIZATION.c.api_key_id == api_key_id
-    )
-    if organization_ids is None:
-        return query
-    return query.where(ORGANIZATION.c.organization_id.in_(id_sets.texts(connection, organization_ids)))
+    table = ORGANIZATION.c
+    query = select(table.organization_id, table.disabled, table.payload).where(table.api_key_id == api_key_id)
+    return where_given(connection, query, (table.organization_id, organization_ids))
 
 
-def _existing(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> set[str]:
+def _existing(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> set[str]:
     return set(connection.scalars(_query(connection, api_key_id, organization_ids)))
 
 

@@ -7,13 +7,12 @@ by an entry on the organization, a folder or the document itself, or as a member
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import Connection, or_, select
 
 from app.backend.resources import user_entries
 from app.backend.resources.tables import GROUP_MEMBER, REMOVED_USER, USER_ENTRY
-from app.backend.scope import Scope, existing, within_ids
-from app.backend.storage import id_sets
-from app.backend.storage.rows import upsert
+from app.backend.scope import Scope, delete_rows, existing, within_ids
+from app.backend.storage.rows import among, upsert
 
 
 def mark_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
@@ -25,7 +24,7 @@ def mark_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) 
 
 def clear_removed(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> None:
     """Records that these users were added to the organization again."""
-    connection.execute(delete(REMOVED_USER).where(within_ids(connection, scope, REMOVED_USER.c.user_id, user_ids)))
+    delete_rows(connection, scope, REMOVED_USER.c.user_id, user_ids)
 
 
 def excluded_pairs(
@@ -39,7 +38,7 @@ def excluded_pairs(
     entries = select(USER_ENTRY.c.user_id, USER_ENTRY.c.level, USER_ENTRY.c.container_id).where(
         within_ids(connection, scope, USER_ENTRY.c.user_id, removed),
         user_entries.not_expired(now),
-        or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(id_sets.texts(connection, recipients))),
+        or_(USER_ENTRY.c.level != "document", among(connection, USER_ENTRY.c.container_id, recipients)),
     )
     anywhere = existing(connection, scope, GROUP_MEMBER.c.user_id, removed)
     on_document: set[tuple[str, str]] = set()

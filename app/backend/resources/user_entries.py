@@ -11,8 +11,8 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, and_, dele
 
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import Writable, update_rows
+from app.backend.storage import json_columns
+from app.backend.storage.rows import Writable, among, update_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def of_users(
     connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str]
 ) -> ColumnElement[bool]:
     """The entries of these users in this container."""
-    return and_(at(scope, container), USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids)))
+    return and_(at(scope, container), among(connection, USER_ENTRY.c.user_id, user_ids))
 
 
 def not_expired(now: int | BindParameter[int]) -> ColumnElement[bool]:

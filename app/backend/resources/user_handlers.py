@@ -18,10 +18,10 @@ from app.backend.resources.containers import (
 from app.backend.resources.removed_users import clear_removed, mark_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryContainer
-from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import id_sets, json_columns
+from app.backend.scope import Scope, delete_rows, within, within_ids
+from app.backend.storage import json_columns
 from app.backend.storage.paging import cut, page_rows
-from app.backend.storage.rows import grouped, insert_rows
+from app.backend.storage.rows import grouped, insert_rows, where_given
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UpdateUsersRequest, UserInput
 
@@ -142,10 +142,8 @@ def _first_members(
     call: Call[GetUsersRequest], connection: Connection, group_id: str, after: Sequence[str] | None, limit: int
 ) -> Select[str]:
     """The first members of a group, by id. One query for all groups would make PostgreSQL read all their members."""
-    user_ids = call.request.user_ids
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, call.scope), GROUP_MEMBER.c.group_id == group_id)
-    if user_ids is not None:
-        query = query.where(GROUP_MEMBER.c.user_id.in_(id_sets.texts(connection, user_ids)))
+    query = where_given(connection, query, (GROUP_MEMBER.c.user_id, call.request.user_ids))
     if after is not None:
         query = query.where(GROUP_MEMBER.c.user_id > after[0])
     return select(query.order_by(GROUP_MEMBER.c.user_id).limit(limit).subquery().c.user_id)
@@ -155,9 +153,8 @@ def _filtered(
     call: Call[GetUsersRequest], connection: Connection, query: Select[str, str, str, int | None, str]
 ) -> Select[str, str, str, int | None, str]:
     request = call.request
+    query = where_given(connection, query, (USER_ENTRY.c.user_id, request.user_ids))
     query = query.where(user_entries.not_expired(call.now))
-    if request.user_ids is not None:
-        query = query.where(USER_ENTRY.c.user_id.in_(id_sets.texts(connection, request.user_ids)))
     if request.organization_user_group_ids is not None:
         in_groups = within_ids(connection, call.scope, GROUP_MEMBER.c.group_id, request.organization_user_group_ids)
         query = query.where(USER_ENTRY.c.user_id.in_(select(GROUP_MEMBER.c.user_id).where(in_groups)))
@@ -179,7 +176,7 @@ def _remove_everywhere(connection: Connection, scope: Scope, user_ids: Iterable[
     removed: set[str] = set()
     for table in (USER_ENTRY, GROUP_MEMBER):
         removed |= scopes.existing(connection, scope, table.c.user_id, user_ids)
-        connection.execute(delete(table).where(within_ids(connection, scope, table.c.user_id, user_ids)))
+        delete_rows(connection, scope, table.c.user_id, user_ids)
     return removed
 
 

@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_
 from sqlalchemy import union_all as all_of
 
-from app.backend.storage import id_sets
+from app.backend.storage.rows import among
 from app.contract import limits
 from app.contract.base import Order
 from app.contract.errors import ResourceExhausted
 
 RowT = TypeVar("RowT")
-SelectT = TypeVar("SelectT", bound=Select[*tuple[Any, ...]])
 
 MAX_BRANCHES = 10
 """Up to this number of values, each is an index lookup. With more values, a scan finds enough rows."""
@@ -69,11 +68,6 @@ def fetch_all(rows: Iterable[RowT], advice: str, length: Callable[[RowT], int] =
     return all_rows
 
 
-def where_equal(query: SelectT, *conditions: tuple[ColumnElement[Any], object]) -> SelectT:
-    """Filters ``query`` by equality. A value of None filters nothing."""
-    return query.where(*(column == value for column, value in conditions if value is not None))
-
-
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page of a query."""
@@ -107,7 +101,7 @@ class Page:
         """
         if len(values) > MAX_BRANCHES:
             # The expression prevents an index of the column: rows are filtered in the page's order, not sorted.
-            return self.of(query.where(id_sets.among(connection, column + literal(""), values)))
+            return self.of(query.where(among(connection, column + literal(""), values)))
         if len(values) <= 1:
             return self.of(query.where(column == values[0] if values else literal(value=False)))
         branches = [select(self.of(query.where(column == value)).subquery()) for value in values]

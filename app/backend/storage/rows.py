@@ -1,20 +1,62 @@
-"""Writes any number of rows in one statement (without rows, there is no statement), and groups read ones."""
+"""Statements that write or select any number of rows, and groups of read ones.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+The number and texts of statements do not depend on the size of a batch.
+"""
 
-from sqlalchemy import Connection, Table, bindparam, insert, update
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import orjson
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    column,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.foundation.database.engine import is_sqlite
 
 K = TypeVar("K")
 V = TypeVar("V")
+SelectT = TypeVar("SelectT", bound=Select[*tuple[Any, ...]])
 Writable = dict[str, object]
 """A row to write, by column."""
 
 
+def among(connection: Connection, tested: ColumnElement[Any], values: Iterable[object]) -> ColumnElement[bool]:
+    """Whether a column has one of ``values``: one parameter that the database unpacks."""
+    kind = BigInteger if isinstance(tested.type, Integer) else Text
+    if is_sqlite(connection):
+        parameter = literal(orjson.dumps(list(values)).decode(), Text)
+        return tested.in_(select(func.json_each(parameter).table_valued(column("value", kind)).c.value))
+    # The planner of PostgreSQL reads the size of an array. Of a JSON list it would assume 100 elements.
+    return tested == any_(literal(list(values), postgresql.ARRAY(kind)))
+
+
+def where_given(
+    connection: Connection, query: SelectT, *filters: tuple[ColumnElement[Any], str | Collection[str] | None]
+) -> SelectT:
+    """Filters ``query`` by columns and their value or values. None filters nothing."""
+    for tested, value in filters:
+        if value is not None:
+            query = query.where(tested == value if isinstance(value, str) else among(connection, tested, value))
+    return query
+
+
 def insert_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
+    """Inserts rows in one statement. Without rows, there is no statement."""
     if listed := list(rows):
         connection.execute(insert(table), listed)
 
@@ -22,7 +64,7 @@ def insert_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str
 def update_rows(
     connection: Connection, table: Table, columns: Sequence[str], rows: Iterable[Mapping[str, object]]
 ) -> None:
-    """Updates these columns of the rows with the same primary keys."""
+    """Updates these columns of the rows with the same primary keys, like ``insert_rows``."""
     keys = [column.name for column in table.primary_key]
     listed = [{f"key_{key}": row[key] for key in keys} | {name: row[name] for name in columns} for row in rows]
     if listed:

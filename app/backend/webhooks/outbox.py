@@ -10,8 +10,8 @@ from sqlalchemy import Connection, delete, select, update
 from app.backend.collaboration.notifications import recipients
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_id
-from app.backend.storage import id_sets, json_columns
-from app.backend.storage.rows import insert_rows, upsert
+from app.backend.storage import json_columns
+from app.backend.storage.rows import among, insert_rows, upsert
 from app.backend.webhooks.config import advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoints
 from app.backend.webhooks.payload import channels_of, payload_of
@@ -110,9 +110,7 @@ def delete_messages_of_organizations(
 ) -> None:
     """Deletes the messages of these organizations, sent or not."""
     message = WEBHOOK_MESSAGE.c
-    of_organizations = (message.api_key_id == api_key_id) & message.organization_id.in_(
-        id_sets.texts(connection, organization_ids)
-    )
+    of_organizations = (message.api_key_id == api_key_id) & among(connection, message.organization_id, organization_ids)
     message_ids = select(message.message_id).where(of_organizations)
     for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY):
         connection.execute(delete(table).where(table.c.api_key_id == api_key_id, table.c.message_id.in_(message_ids)))
