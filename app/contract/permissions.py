@@ -17,9 +17,9 @@ from app.contract.base import (
     Request,
     SomeField,
     Text,
+    UrlOrEmpty,
     WireModel,
 )
-from app.contract.urls import UrlOrEmpty
 
 GrantResourceType = Literal["organization", "folder", "document"]
 

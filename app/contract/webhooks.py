@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import AsWhole, Id, Request, SomeField, Text, WireModel
-from app.contract.urls import Url, UrlOrEmpty
+from app.contract.base import AsWhole, Id, Request, SomeField, Text, Url, UrlOrEmpty, WireModel
 
 
 class WebhookServiceConfig(Request):

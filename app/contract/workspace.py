@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from app.contract import limits
-from app.contract.base import Email, Name, Request, Text, WireModel
-from app.contract.urls import Url
+from app.contract.base import Email, Name, Request, Text, Url, WireModel
 
 ApiKeyType = Literal["testing", "production"]
 OwnerEmail = Annotated[Email, Field(json_schema_extra={"format": "email"})]

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from werkzeug.serving import make_server
 
 from app.backend.security.vault import open_vault
-from app.backend.tokens.jwt import canonical_json
 from app.backend.tokens.tables import SIGNING_KEY
+from app.backend.tokens.token_handlers import canonical_json
 from tests.worlds.clock import NOON
 
 from .conftest import BackendWorld, Caller, WorldMaker

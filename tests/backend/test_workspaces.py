@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy import func, select
 
-from app.backend.workspaces.email_addresses import owner_address
+from app.backend.workspaces.email_handlers import owner_address
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.foundation.database.engine import reading
 

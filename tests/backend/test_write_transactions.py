@@ -17,9 +17,9 @@ from app.backend.http.call import Backend
 from app.backend.permissions import provider_call
 from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, FolderTreeError, Node
 from app.backend.security import outgoing
-from app.backend.tokens import jwt
+from app.backend.tokens import token_handlers
 from app.backend.webhooks import encryption, payload
-from app.backend.workspaces import domain_handlers, email_addresses
+from app.backend.workspaces import domain_handlers, email_handlers
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS
 
@@ -33,14 +33,14 @@ SLOW: list[tuple[Any, str]] = [
     (editor_data, "changed_state"),
     (editor_data, "value_of"),
     (HashingEmbedder, "embed"),
-    (email_addresses, "owner_address"),
+    (email_handlers, "owner_address"),
     (domain_handlers, "stripped_domain"),
     (outgoing, "check_url"),
     (encryption, "parse_public_key"),
     (payload, "body_of"),
     (provider_call, "ask"),
-    (jwt, "signed_token"),
-    (jwt, "signature"),
+    (token_handlers, "signed_token"),
+    (token_handlers, "signature"),
 ]
 """Slow functions, which must not be called in a write transaction."""
 

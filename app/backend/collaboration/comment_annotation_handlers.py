@@ -6,12 +6,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from app.backend.collaboration import comments, threads
+from app.backend.collaboration.comment_handlers import NO_ACCESS, authors_with_access, comments_by_id, new_comments
 from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.decisions import decision_event, prepare_decisions
-from app.backend.collaboration.new_comments import NO_ACCESS, authors_with_access, comments_by_id, new_comments
 from app.backend.collaboration.tables import COMMENT_ANNOTATION
-from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
-from app.backend.collaboration.threads import NO_ANNOTATION, Thread
+from app.backend.collaboration.threads import NO_ANNOTATION, Thread, author_of, comment_event, reaction_events, user_of
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, all_failed, done, failed, per_id

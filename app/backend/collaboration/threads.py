@@ -1,4 +1,4 @@
-"""Loads and stores comment threads and their participants."""
+"""Comment threads: loads and stores them and their participants, and builds their events."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, insert, select, union
 
-from app.backend.collaboration.comments import fields_of
+from app.backend.collaboration.comments import Reaction, StoredComment, fields_of
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
+from app.backend.events import Event
 from app.backend.scope import Scope, delete_rows, own_columns, within, within_ids
 from app.backend.storage import json_columns
 from app.backend.storage.rows import insert_rows, update_rows, upsert, where_given
 from app.contract import limits
+from app.contract.base import UserReference
 from app.contract.comments import CommentAnnotationInput, CommentAnnotationUpdate
 from app.contract.errors import InvalidArgument
 
@@ -132,3 +134,51 @@ def _location_id(location: Mapping[str, object], path: str) -> str:
     if len(text.encode()) > limits.ID_BYTES:
         raise InvalidArgument(f"{path}.location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
     return text
+
+
+def comment_event(
+    event_type: str,
+    scope: Scope,
+    thread: Thread,
+    comment: StoredComment | None,
+    *,
+    user: Mapping[str, object],
+    reaction: Reaction | None = None,
+    changes: Mapping[str, object] | None = None,
+) -> Event:
+    """An event about a thread, or about a comment in it."""
+    return Event(
+        type=event_type,
+        organization_id=scope.organization_id,
+        document_id=thread.document_id,
+        target_id=thread.annotation_id,
+        location_id=thread.location_id,
+        action_user=user,
+        annotation=thread.to_wire(scope),
+        comment=None if comment is None else comment.to_wire(),
+        reaction=None if reaction is None else reaction.to_wire(),
+        changes=changes or {},
+    )
+
+
+def reaction_events(
+    event_type: str, scope: Scope, thread: Thread, comments: Iterable[StoredComment], reactions: Iterable[Reaction]
+) -> list[Event]:
+    """An event for each reaction. The acting user is its author, also when it is deleted."""
+    by_id = {comment.comment_id: comment for comment in comments}
+    events = []
+    for reaction in reactions:
+        comment, user = by_id[reaction.comment_id], author_of(reaction.payload)
+        events.append(comment_event(event_type, scope, thread, comment, user=user, reaction=reaction))
+    return events
+
+
+def user_of(reference: UserReference | None) -> dict[str, object]:
+    """The requested acting user, or an empty object."""
+    return {} if reference is None else reference.to_wire()
+
+
+def author_of(payload: Mapping[str, object]) -> dict[str, object]:
+    """The author of a comment or reaction."""
+    author = payload.get("from")
+    return author if isinstance(author, dict) else {}

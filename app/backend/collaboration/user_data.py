@@ -41,7 +41,7 @@ class DataPage(NamedTuple):
 
 def get_all_user_data(call: _UserDataCall, connection: Connection) -> Reply:
     """Returns the next page of each kind of data. The token contains the position in each."""
-    positions = call.page_tokens.position(call.request.page_token)
+    positions = call.position(call.request.page_token)
     data: dict[str, list[dict[str, object]]] = {}
     ends: list[str] = []
     for number, (name, read) in enumerate(_READERS.items()):
@@ -51,7 +51,7 @@ def get_all_user_data(call: _UserDataCall, connection: Connection) -> Reply:
             page = read(call, connection, None if positions is None else orjson.loads(positions[number]))
         data[name] = page.items
         ends.append(_FINISHED if page.end is None else orjson.dumps(page.end).decode())
-    token = call.page_tokens.after(ends) if any(ends) else None
+    token = call.token_after(ends) if any(ends) else None
     return Reply("User data retrieved successfully.", data, token)
 
 

@@ -98,15 +98,6 @@ def delete_of_organizations(connection: Connection, api_key_id: str, organizatio
     delete_within(connection, DOCUMENT_MIGRATION, api_key_id, organization_ids)
 
 
-def state_of(connection: Connection, scope: Scope, migration_id: str) -> MigrationState | None:
-    """The status of a migration. None if the organization has none with this id."""
-    return connection.scalar(
-        select(DOCUMENT_MIGRATION.c.status).where(
-            within(DOCUMENT_MIGRATION, scope), DOCUMENT_MIGRATION.c.migration_id == migration_id
-        )
-    )
-
-
 def migrate_all(backend: Backend) -> None:
     """Runs every migration without a valid lease to its end, one after the other."""
     owner = new_id(backend.entropy)
@@ -209,10 +200,7 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
 
 
 def _renew(connection: Connection, migration: Migration, owner: str, now: int) -> bool:
-    """Renews the lease. Returns False if ``owner`` has lost it.
-
-    The step completes with this transaction, so it resets the number of tries.
-    """
+    """Renews the lease, and resets the number of tries. Returns False if ``owner`` has lost the lease."""
     renewed = connection.execute(
         update(DOCUMENT_MIGRATION)
         .where(

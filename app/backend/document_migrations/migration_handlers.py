@@ -1,7 +1,11 @@
 """Handlers that start a migration and report its progress."""
 
+from sqlalchemy import select
+
 from app.backend.document_migrations import migrating
+from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Call, Reply
+from app.backend.scope import within
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
 from app.foundation.database.engine import reading
@@ -20,9 +24,10 @@ def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
 
 def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest]) -> Reply:
     """Reports the status. Continues the migration if no process works on it."""
-    migration_id = call.request.migration_id
+    migration_id, table = call.request.migration_id, DOCUMENT_MIGRATION.c
+    query = select(table.status).where(within(DOCUMENT_MIGRATION, call.scope), table.migration_id == migration_id)
     with reading(call.backend.engine) as connection:
-        state = migrating.state_of(connection, call.scope, migration_id)
+        state = connection.scalar(query)
     if state is None:
         raise InvalidArgument("data.migrationId: there is no such migration in this organization")
     if state in {"pending", "in_progress"}:

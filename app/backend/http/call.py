@@ -8,20 +8,22 @@ from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+import orjson
 import requests
 from sqlalchemy import Column, Connection, Engine, Select
 
 from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
 from app.backend.events import Event, EventContext, EventSink
-from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.scope import Scope
-from app.backend.security.vault import Vault
+from app.backend.security.vault import UnreadableSecretError, Vault
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage import json_columns
 from app.backend.storage.locks import lock_for_writing
 from app.backend.storage.paging import Page, cut, page_rows, payload_length
 from app.contract.base import InOrganization, Order, Paged, Request
+from app.contract.errors import InvalidArgument
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import is_sqlite, writing
 
@@ -88,11 +90,6 @@ class Call(Generic[RequestT]):
         """The organization of the request."""
         return Scope(self.principal.api_key_id, self.request.organization_id)
 
-    @property
-    def page_tokens(self) -> PageTokens:
-        """The page tokens of the request."""
-        return PageTokens(self.backend.vault.pages, self.operation, self.principal.api_key_id, self.request)
-
     @contextmanager
     def exclusive_write(self, api_key_id: str = "") -> Iterator[Connection]:
         """A write transaction, the only one for this API key. The default is the caller's API key or workspace."""
@@ -121,11 +118,33 @@ class Call(Generic[RequestT]):
 
         ``any_of`` limits it to rows in which a column has one of these values (see ``Page.of_any``).
         """
-        tokens = self.page_tokens
-        page = Page(keys, tokens.position(self.request.page_token), page_rows(self.request.page_size), order)
+        page = Page(keys, self.position(self.request.page_token), page_rows(self.request.page_size), order)
         query = page.of(query) if any_of is None else page.of_any(connection, query, *any_of)
         rows, more = cut(connection.execute(query), page.size, length)
-        return rows, tokens.after(page.position(rows[-1])) if more else None
+        return rows, self.token_after(page.position(rows[-1])) if more else None
+
+    def position(self, page_token: str | None) -> list[str] | None:
+        """The key of the last row before the page of this token. None for the first page.
+
+        Keys, unlike offsets, stay right if rows are inserted or deleted between two pages. Tokens are encrypted. Raises
+        ``InvalidArgument`` for the token of another operation, API key or other parameters.
+        """
+        if not page_token:
+            return None
+        try:
+            return json_columns.load_list(self.backend.vault.pages.open(page_token, self._query()))
+        except UnreadableSecretError as error:
+            raise InvalidArgument("data.pageToken: is not a token of this query") from error
+
+    def token_after(self, position: list[str]) -> str:
+        """The token of the page after the row with this key."""
+        return self.backend.vault.pages.close(json_columns.dump(position), self._query())
+
+    def _query(self) -> str:
+        ignored = {"pageToken", "pageSize"}
+        parameters = {key: value for key, value in self.request.to_wire().items() if key not in ignored}
+        query = [self.operation, self.principal.api_key_id, parameters]
+        return orjson.dumps(query, option=orjson.OPT_SORT_KEYS).decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ import structlog
 from app.access.decision.decide import DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import ask
+from app.backend.permissions.provider_call import DENIED, AccessVerdict, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
-from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.scope import Scope
 from app.contract.permission_call import Question
 from app.foundation.clock import epoch_ms, from_epoch_ms

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 from app.backend.http.call import Call, Reply
 from app.backend.permissions.access_check import check_access, key_of
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.verdict import AccessVerdict
+from app.backend.permissions.provider_call import AccessVerdict
 from app.backend.resources import user_entries
 from app.backend.resources.containers import NO_DOCUMENT, NO_FOLDER, NO_ORGANIZATION, organization_exists
 from app.backend.resources.removed_users import mark_removed

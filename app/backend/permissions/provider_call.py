@@ -6,6 +6,7 @@ deny access.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TypeGuard
@@ -16,7 +17,6 @@ import structlog
 from urllib3.exceptions import HTTPError
 
 from app.backend.permissions.provider_config import ProviderConfig
-from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.security.outgoing import time_limit
 from app.backend.settings import SelfHostedBackendSettings
 from app.contract import limits
@@ -29,6 +29,18 @@ _log = structlog.stdlib.get_logger(__name__)
 QUESTIONS_PER_CALL = 500
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AccessVerdict:
+    """Whether the user has access, as what, and until when (epoch milliseconds)."""
+
+    has_access: bool
+    access_role: str | None = None
+    expires_at: int | None = None
+
+
+DENIED = AccessVerdict(has_access=False)
 
 
 class CallError(Exception):

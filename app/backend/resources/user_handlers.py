@@ -120,7 +120,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection, grou
     """The members of these groups. Some may have entries only on folders or documents of the organization."""
     scope = call.scope
     size = page_rows(call.request.page_size)
-    after = call.page_tokens.position(call.request.page_token)
+    after = call.position(call.request.page_token)
     queries = [_first_members(call, connection, group_id, after, size + 1) for group_id in dict.fromkeys(group_ids)]
     members: list[str] = []
     if queries:
@@ -134,7 +134,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection, grou
         for user_id in members
     ]
     page, has_more = cut(users, size, lambda user: len(json_columns.dump(user)))
-    token = call.page_tokens.after([members[len(page) - 1]]) if has_more else None
+    token = call.token_after([members[len(page) - 1]]) if has_more else None
     return Reply("User(s) retrieved successfully.", page, token)
 
 

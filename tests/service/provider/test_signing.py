@@ -15,7 +15,7 @@ from sqlalchemy import insert
 from werkzeug.serving import make_server
 
 from app.access import tables
-from app.backend.tokens.jwt import canonical_json
+from app.backend.tokens.token_handlers import canonical_json
 from app.client.errors import OperationMissing
 from app.client.settings import BackendSettings
 from app.commands.bootstrap.databases import STORE_MIGRATIONS

@@ -1,8 +1,9 @@
-"""Handler of Update Email Config."""
+"""Email: the handler of Update Email Config, and the addresses of workspace owners."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from email_validator import EmailNotValidError, validate_email
+from disposable_email_domains import blocklist
+from email_validator import EmailNotValidError, ValidatedEmail, validate_email
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
@@ -48,11 +49,35 @@ def check_email_config(call: Call[UpdateEmailConfigRequest]) -> None:
     """Raises ``InvalidArgument`` for an invalid sender address."""
     config = call.request.email_service_config
     if config is not None and config.from_email is not None:
-        try:
-            validate_email(config.from_email, check_deliverability=False, test_environment=True)
-        except EmailNotValidError as error:
-            raise InvalidArgument(f"{_FIELD}.fromEmail: must be an email address") from error
+        _validated(config.from_email, f"{_FIELD}.fromEmail")
 
 
 def _masked(secret: str) -> str:
     return "****" + (secret[-_SHOWN_CHARACTERS:] if len(secret) >= _MIN_SHOWN_LENGTH else "")
+
+
+class EmailAddress(NamedTuple):
+    """A valid address."""
+
+    address: str
+    """The address with its domain in lower case."""
+    key: str
+    """The address in lower case, which identifies its owner."""
+    local_part: str
+
+
+def owner_address(text: str) -> EmailAddress:
+    """Parses an address. Raises ``InvalidArgument`` for an invalid one, or one with a disposable domain."""
+    valid = _validated(text, "data.ownerEmail")
+    labels = (valid.ascii_domain or valid.domain).lower().rstrip(".").split(".")
+    if any(".".join(labels[start:]) in blocklist for start in range(len(labels) - 1)):
+        raise InvalidArgument("data.ownerEmail: disposable email domains are not accepted")
+    return EmailAddress(valid.normalized, valid.normalized.lower(), valid.local_part)
+
+
+def _validated(text: str, field: str) -> ValidatedEmail:
+    """Makes no DNS lookup. Accepts addresses under ``.test``, because this server is also used for trials."""
+    try:
+        return validate_email(text, check_deliverability=False, test_environment=True)
+    except EmailNotValidError as error:
+        raise InvalidArgument(f"{field}: must be an email address") from error
