@@ -14,14 +14,14 @@ from app.backend.collaboration.activity_handlers import record_activities
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations, delete_of_users
 from app.backend.collaboration.notifications import notify
 from app.backend.document_migrations import migrating
-from app.backend.embedders.opening import open_embedder
+from app.backend.embedders import open_embedder
 from app.backend.handlers import all_handlers
 from app.backend.http.call import Backend
 from app.backend.http.dispatch import install_operations
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.ids import new_id
 from app.backend.judgments.index import JudgmentIndexes
-from app.backend.judgments.search import JudgmentSearcher
+from app.backend.judgments.judgment_handlers import JudgmentSearcher
 from app.backend.judgments.store import delete_judgments_of_documents, delete_judgments_of_organizations
 from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings

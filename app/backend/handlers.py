@@ -18,7 +18,7 @@ from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
 from app.backend.http.dispatch import Handler, in_transaction, own_transactions
 from app.backend.judgments import judgment_handlers
-from app.backend.judgments.search import JudgmentSearcher
+from app.backend.judgments.judgment_handlers import JudgmentSearcher
 from app.backend.permissions import permission_handlers, provider_config
 from app.backend.resources import (
     document_handlers,

@@ -4,11 +4,9 @@ import app.backend.collaboration.tables
 import app.backend.document_migrations.tables
 import app.backend.editor.tables
 import app.backend.judgments.tables
-import app.backend.permissions.tables
 import app.backend.resources.tables
 import app.backend.security.tables
 import app.backend.storage.base
-import app.backend.tokens.tables
 import app.backend.webhooks.tables
 import app.backend.workspaces.tables
 

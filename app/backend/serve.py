@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.backend.app import backend_of, create_backend
 from app.backend.document_migrations.migrating import run_migrations
+from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import EmbedderUnavailableError
-from app.backend.embedders.opening import open_embedder
 from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.security.vault import SecretKeyError, check_secret_key, open_vault

@@ -137,7 +137,7 @@ def reembed(invocation: Invocation) -> None:
 
     The server may run meanwhile. An interrupted command continues where it stopped.
     """
-    from app.backend.embedders import embedder, opening
+    from app.backend.embedders import embedder, open_embedder
     from app.backend.judgments import store
     from app.commands.bootstrap.databases import open_backend_store
     from app.foundation.database.engine import disposing
@@ -147,7 +147,7 @@ def reembed(invocation: Invocation) -> None:
     try:
         with disposing(open_backend_store(settings, must_exist=True)) as engine, progress() as display:
             display.phase("embedding", None)
-            number = store.reembed_judgments(engine, opening.open_embedder(name), display.advance)
+            number = store.reembed_judgments(engine, open_embedder(name), display.advance)
     except embedder.EmbedderUnavailableError as error:
         raise CommandError(str(error)) from error
     print_result(f"{counted(number, 'judgment')} embedded with {name}; all others already were")
@@ -164,7 +164,7 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     FILE contains one JSON object per line, and may be gzipped. Objects with an existing id are replaced.
     """
     from app.backend.collaboration import importing
-    from app.backend.embedders import embedder, opening
+    from app.backend.embedders import embedder, open_embedder
     from app.backend.schema import METADATA
     from app.backend.storage import sqlite_statistics
     from app.commands.bootstrap.databases import open_backend_store
@@ -177,7 +177,7 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
             display.phase("importing", None)
             run = importing.Import(
                 engine=engine,
-                embedder=opening.open_embedder(settings.self_hosted_backend.embedder),
+                embedder=open_embedder(settings.self_hosted_backend.embedder),
                 api_key_id=api_key,
                 now=epoch_ms(utc_now()),
                 create_missing=create_missing,

@@ -14,7 +14,7 @@ from app.backend.embedders.hashing import HashingEmbedder
 from app.backend.handlers import all_handlers
 from app.backend.http.dispatch import install_operations
 from app.backend.judgments.index import JudgmentIndexes
-from app.backend.judgments.search import JudgmentSearcher
+from app.backend.judgments.judgment_handlers import JudgmentSearcher
 from app.backend.schema import METADATA
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name

@@ -13,8 +13,8 @@ from jwt.api_jws import PyJWS
 from sqlalchemy import select
 from werkzeug.serving import make_server
 
+from app.backend.security.tables import SIGNING_KEY
 from app.backend.security.vault import open_vault
-from app.backend.tokens.tables import SIGNING_KEY
 from app.backend.tokens.token_handlers import canonical_json
 from tests.worlds.clock import NOON
 

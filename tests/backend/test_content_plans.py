@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, event, insert, text
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations
 from app.backend.document_migrations.document_data import move_batch
 from app.backend.editor.tables import EDITOR_DATA
-from app.backend.embedders.opening import open_embedder
+from app.backend.embedders import open_embedder
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import (
     delete_judgments_of_documents,

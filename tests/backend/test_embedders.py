@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
+from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import DIMENSIONS, Embedder, EmbedderUnavailableError
 from app.backend.embedders.hashing import HashingEmbedder
-from app.backend.embedders.opening import open_embedder
 
 LABELLED: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "data" / "judgment_queries.yaml").read_text())
 
@@ -108,7 +108,7 @@ def test_a_missing_model_is_reported_in_one_line() -> None:
     code = (
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name.startswith('gt_') else find(name, *rest)\n"
-        "from app.backend.embedders.opening import open_embedder\n"
+        "from app.backend.embedders import open_embedder\n"
         "open_embedder('minilm')"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.backend.collaboration.importing import Import, ImportFailedError
-from app.backend.embedders.opening import open_embedder
+from app.backend.embedders import open_embedder
 
 from .conftest import BackendWorld, Caller
 

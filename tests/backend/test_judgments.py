@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import Connection, event
 
 from app.backend.document_migrations.document_data import move_batch
+from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import Embedder
-from app.backend.embedders.opening import open_embedder
 from app.backend.judgments.index import JudgmentIndexes
+from app.backend.judgments.judgment_handlers import JudgmentQuery, JudgmentSearcher
 from app.backend.judgments.record import parse_judgment
-from app.backend.judgments.search import JudgmentQuery, JudgmentSearcher
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,

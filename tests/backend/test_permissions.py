@@ -387,7 +387,7 @@ def test_host_with_a_private_address_is_not_called(
     provider = make_provider(allow(lambda _: {"hasAccess": True}))
     setting(tenant)
     use(tenant, "http://provider.example/")
-    from app.backend.permissions.tables import PROVIDER_CONFIG
+    from app.backend.security.tables import PROVIDER_CONFIG
 
     with world.engine.begin() as connection:
         connection.execute(PROVIDER_CONFIG.update().values(url=provider.url))

@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy import select
 
-from app.backend.permissions.tables import PROVIDER_CONFIG
+from app.backend.security.tables import PROVIDER_CONFIG
 
 from .conftest import BackendWorld, Caller, WorldMaker
 

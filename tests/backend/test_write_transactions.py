@@ -18,7 +18,7 @@ from app.backend.permissions import provider_call
 from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, FolderTreeError, Node
 from app.backend.security import outgoing
 from app.backend.tokens import token_handlers
-from app.backend.webhooks import encryption, payload
+from app.backend.webhooks import payload
 from app.backend.workspaces import domain_handlers, email_handlers
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS
@@ -36,7 +36,7 @@ SLOW: list[tuple[Any, str]] = [
     (email_handlers, "owner_address"),
     (domain_handlers, "stripped_domain"),
     (outgoing, "check_url"),
-    (encryption, "parse_public_key"),
+    (payload, "parse_public_key"),
     (payload, "body_of"),
     (provider_call, "ask"),
     (token_handlers, "signed_token"),

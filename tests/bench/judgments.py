@@ -21,7 +21,7 @@ import psutil
 from flask import Flask
 
 from app.backend.app import create_backend
-from app.backend.embedders.opening import open_embedder
+from app.backend.embedders import open_embedder
 from app.backend.judgments.record import JudgmentInput, parse_judgment
 from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from app.backend.http.call import Backend, Call, Reply
-from app.backend.permissions.tables import PROVIDER_CONFIG
 from app.backend.security.key_configs import load_config, store_config
 from app.backend.security.outgoing import check_token, check_url
+from app.backend.security.tables import PROVIDER_CONFIG
 from app.contract.base import NoParameters
 from app.contract.permissions import UpdatePermissionProviderConfigRequest
 

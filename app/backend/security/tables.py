@@ -1,6 +1,6 @@
-"""Tables of workspaces, API keys and their credentials.
+"""Tables of workspaces, API keys, their credentials and keys, and the permission provider.
 
-Secrets that operations return are stored encrypted (``*_sealed``), with a keyed hash (``fingerprint``) for comparison.
+Secrets are stored encrypted (``*_sealed``), tokens also as a keyed hash (``fingerprint``) for comparison.
 Times are epoch milliseconds in UTC.
 """
 
@@ -54,7 +54,31 @@ class KeyCheckRow(BackendTable, table=True):
     sealed: str
 
 
+class ProviderConfigRow(KeyTable, table=True):
+    """The permission provider of an API key."""
+
+    in_use: bool
+    url: str
+    token_sealed: str
+    """Empty for no token."""
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class SigningKeyRow(KeyTable, table=True):
+    """An Ed25519 key. An API key has at most one that is not retired."""
+
+    key_id: str = Field(primary_key=True)
+    public_key: str
+    """URL-safe base64 without padding, as ``x`` of a JWK."""
+    private_sealed: str
+    """Empty if retired."""
+    created_at: int = Field(sa_type=BigInteger)
+    retired_at: int | None = Field(default=None, sa_type=BigInteger)
+
+
 WORKSPACE = WorkspaceRow.__table__
 API_KEY = ApiKeyRow.__table__
 AUTH_TOKEN = AuthTokenRow.__table__
 KEY_CHECK = KeyCheckRow.__table__
+PROVIDER_CONFIG = ProviderConfigRow.__table__
+SIGNING_KEY = SigningKeyRow.__table__

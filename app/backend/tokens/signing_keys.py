@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from app.backend.http.call import Backend, Call
 from app.backend.ids import new_id
-from app.backend.tokens.tables import SIGNING_KEY
+from app.backend.security.tables import SIGNING_KEY
 from app.contract import limits
 from app.foundation.base64url import base64url, from_base64url
 from app.foundation.clock import epoch_ms

@@ -18,9 +18,9 @@ from app.backend.ids import new_id
 from app.backend.security.vault import Vault
 from app.backend.storage.locks import lock_for_writing
 from app.backend.webhooks import queues
-from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE
 from app.backend.webhooks.outbox import disable_endpoint
+from app.backend.webhooks.payload import PublicKeyError
 from app.backend.webhooks.queues import Delivery, DeliveryAttempt, Queue
 from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
 from app.backend.webhooks.scheduler import Scheduler

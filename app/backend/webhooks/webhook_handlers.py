@@ -16,9 +16,9 @@ from app.backend.webhooks.config import (
     store_advanced_config,
     store_basic_config,
 )
-from app.backend.webhooks.encryption import check_public_key
 from app.backend.webhooks.endpoints import StoredEndpoint
 from app.backend.webhooks.outbox import wake
+from app.backend.webhooks.payload import check_public_key
 from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
