@@ -1,6 +1,6 @@
 """One organization of one API key, and the conditions, rows, reads and deletes that are limited to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,6 +20,10 @@ class Scope:
     def columns(self) -> dict[str, Any]:
         """The scope as columns of a row."""
         return {"api_key_id": self.api_key_id, "organization_id": self.organization_id}
+
+    def payload_row(self, payload: Mapping[str, object], now: int, **columns: object) -> Writable:
+        """A row with this payload that is inserted or updated at ``now`` (epoch milliseconds)."""
+        return self.columns() | columns | {"payload": json_columns.dump(payload), "created_at": now, "updated_at": now}
 
     def row(self, item: Any) -> Writable:
         """The row of a dataclass with a ``payload``, whose fields have the names of columns."""

@@ -183,10 +183,10 @@ def _write_notifications(connection: Connection, scope: Scope, lines: Sequence[I
         row = notifications.notification_row(
             scope,
             record.id,
+            notifications.payload_of(record),
+            _time(record.timestamp, now),
             document_id=record.document_id,
-            location_id=record.location_id,
-            payload=notifications.payload_of(record),
-            created_at=_time(record.timestamp, now),
+            location_id=record.location_id or "",
         )
         rows.append(row | {"readers": len(readers)})
         for user_id in dict.fromkeys([*(user.user_id for user in record.notify_users or ()), *readers]):

@@ -40,13 +40,7 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
             if item.persist_read_for_users is not None or (item.id, user_id) not in readers:
                 readers[item.id, user_id] = item.persist_read_for_users
     rows = [
-        scope.columns()
-        | {
-            "notification_id": notification_id,
-            "payload": json_columns.dump(payload),
-            "action_user_id": notifications.action_user_of(payload),
-            "updated_at": call.now,
-        }
+        notifications.notification_row(scope, notification_id, payload, call.now)
         for notification_id, payload in sorted(payloads.items())
     ]
     update_rows(connection, NOTIFICATION, ("payload", "action_user_id", "updated_at"), rows)
@@ -72,13 +66,9 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
             raise AlreadyExists("data.notificationId: Notification already exists.")
         candidates = [*requested_ids, *_users_of_document(call, connection)]
         users = [user_id for user_id in dict.fromkeys(candidates) if permitted is None or user_id in permitted]
+        place = {"document_id": request.document_id, "location_id": request.location_id or ""}
         row = notifications.notification_row(
-            scope,
-            notification_id,
-            document_id=request.document_id,
-            location_id=request.location_id,
-            payload=notifications.payload_of(request),
-            created_at=call.now,
+            scope, notification_id, notifications.payload_of(request), call.now, **place
         )
         insert_rows(connection, NOTIFICATION, [row])
         insert_rows(connection, NOTIFICATION_USER, [notifications.user_row(row, user_id) for user_id in users])

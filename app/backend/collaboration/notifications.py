@@ -59,38 +59,21 @@ def payload_of(request: NotificationContent) -> dict[str, object]:
     return request.unknown_fields() | {name: wire_value(value) for name, value in fields.items()}
 
 
-def action_user_of(payload: Mapping[str, object]) -> str:
-    """The id of the acting user, or an empty string."""
-    user = payload.get("actionUser")
-    user_id = user.get("userId") if isinstance(user, dict) else None
-    return user_id if isinstance(user_id, str) else ""
-
-
 def weight(row: Row[Any]) -> int:
     """The approximate size of a notification in a response, in bytes."""
     return len(row.payload) + int(row.readers) * _BYTES_PER_READER
 
 
 def notification_row(
-    scope: Scope,
-    notification_id: str,
-    *,
-    document_id: str,
-    location_id: str | None,
-    payload: Mapping[str, object],
-    created_at: int,
+    scope: Scope, notification_id: str, payload: Mapping[str, object], now: int, **columns: object
 ) -> Writable:
-    """The row of a new notification."""
-    return scope.columns() | {
-        "notification_id": notification_id,
-        "document_id": document_id,
-        "location_id": location_id or "",
-        "action_user_id": action_user_of(payload),
-        "readers": 0,
-        "payload": json_columns.dump(payload),
-        "created_at": created_at,
-        "updated_at": created_at,
-    }
+    """The row of a notification that is inserted or updated at ``now``."""
+    user = payload.get("actionUser")
+    user_id = user.get("userId") if isinstance(user, dict) else None
+    action_user_id = user_id if isinstance(user_id, str) else ""
+    return scope.payload_row(
+        payload, now, notification_id=notification_id, action_user_id=action_user_id, readers=0, **columns
+    )
 
 
 def user_row(notification: Writable, user_id: str) -> Writable:
@@ -187,10 +170,10 @@ def notify(connection: Connection, context: EventContext, events: Sequence[Event
             row: Writable = notification_row(
                 Scope(context.api_key_id, event.organization_id),
                 notification_id,
+                _payload(event),
+                context.now,
                 document_id=event.document_id,
                 location_id=event.location_id,
-                payload=_payload(event),
-                created_at=context.now,
             )
             rows.append(row)
             user_rows.extend(user_row(row, user_id) for user_id in users)

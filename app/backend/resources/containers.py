@@ -1,11 +1,12 @@
 """Checks whether organizations, folders and documents exist, and creates missing ones."""
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from app.backend.resources.folder_tree import TOP, FolderTree
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION
 from app.backend.scope import Scope, existing, within
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage.rows import insert_rows
 from app.contract.errors import NotFound
 
 NO_ORGANIZATION = "Organization does not exist."
@@ -37,9 +38,7 @@ def require_document(connection: Connection, scope: Scope, document_id: str) -> 
 def ensure_organization(connection: Connection, scope: Scope, now: int) -> None:
     """Creates the organization, without a name, unless it exists."""
     if not organization_exists(connection, scope):
-        connection.execute(
-            insert(ORGANIZATION).values(**scope.columns(), disabled=False, payload="{}", created_at=now, updated_at=now)
-        )
+        insert_rows(connection, ORGANIZATION, [scope.payload_row({}, now, disabled=False)])
 
 
 def ensure_folder(
@@ -55,5 +54,4 @@ def ensure_folder(
 def ensure_document(connection: Connection, scope: Scope, document_id: str, now: int) -> None:
     """Creates the document at the top of the tree, unless it exists."""
     if not document_exists(connection, scope, document_id):
-        row = {"document_id": document_id, "folder_id": "", "payload": "{}", "created_at": now, "updated_at": now}
-        connection.execute(insert(DOCUMENT).values(scope.columns() | row))
+        insert_rows(connection, DOCUMENT, [scope.payload_row({}, now, document_id=document_id, folder_id=TOP)])

@@ -52,15 +52,13 @@ def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Re
     stored = existing(connection, scope, DOCUMENT.c.document_id, documents)
     new = {document_id: document for document_id, document in documents.items() if document_id not in stored}
     rows = [
-        scope.columns()
-        | {
-            "document_id": document_id,
-            "folder_id": folder_id,
-            "own_access_type": _access_type(document),
-            "payload": json_columns.dump(_payload(document)),
-            "created_at": call.now,
-            "updated_at": call.now,
-        }
+        scope.payload_row(
+            _payload(document),
+            call.now,
+            document_id=document_id,
+            folder_id=folder_id,
+            own_access_type=_access_type(document),
+        )
         for document_id, document in new.items()
     ]
     insert_rows(connection, DOCUMENT, rows)
@@ -89,13 +87,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
         if result["success"]:
             access_types[document_id] = _access_type(document) or access_types[document_id]
     rows = [
-        scope.columns()
-        | {
-            "document_id": document_id,
-            "own_access_type": access_types[document_id],
-            "payload": json_columns.dump(payload),
-            "updated_at": call.now,
-        }
+        scope.payload_row(payload, call.now, document_id=document_id, own_access_type=access_types[document_id])
         for document_id, payload in payloads.items()
     ]
     update_rows(connection, DOCUMENT, ("own_access_type", "payload", "updated_at"), rows)

@@ -138,18 +138,16 @@ class FolderTree:
     def save(self, now: int) -> None:
         """Inserts the new folders and updates the changed ones."""
         rows = [
-            self._scope.columns()
-            | {
-                "folder_id": node.folder_id,
-                "parent_folder_id": node.parent_id,
-                "ancestors": json_columns.dump(node.ancestors),
-                "depth": len(node.ancestors),
-                "own_access_type": node.own_access_type,
-                "access_type": node.access_type,
-                "payload": json_columns.dump(node.payload),
-                "created_at": now,
-                "updated_at": now,
-            }
+            self._scope.payload_row(
+                node.payload,
+                now,
+                folder_id=node.folder_id,
+                parent_folder_id=node.parent_id,
+                ancestors=json_columns.dump(node.ancestors),
+                depth=len(node.ancestors),
+                own_access_type=node.own_access_type,
+                access_type=node.access_type,
+            )
             for node in self.nodes.values()
             if node.stored() != self._before.get(node.folder_id)
         ]

@@ -9,7 +9,7 @@ from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
 from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, insert_rows, where_given
+from app.backend.storage.rows import insert_rows, where_given
 from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest
 
 
@@ -25,7 +25,9 @@ def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
     stored = existing(connection, scope, USER_GROUP.c.group_id, groups)
     new = {group_id: group for group_id, group in groups.items() if group_id not in stored}
     rows = [
-        _row(scope, group_id, group.unknown_fields() | json_columns.without_none(groupName=group.group_name), call.now)
+        scope.payload_row(
+            group.unknown_fields() | json_columns.without_none(groupName=group.group_name), call.now, group_id=group_id
+        )
         for group_id, group in new.items()
     ]
     insert_rows(connection, USER_GROUP, rows)
@@ -42,7 +44,7 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
     if not organization_exists(connection, scope):
         return Reply("Users processed.", {user_id: _result(group_id, NO_ORGANIZATION, False) for user_id in user_ids})
     if not existing(connection, scope, USER_GROUP.c.group_id, [group_id]):
-        insert_rows(connection, USER_GROUP, [_row(scope, group_id, {}, call.now)])
+        insert_rows(connection, USER_GROUP, [scope.payload_row({}, call.now, group_id=group_id)])
     members = _members(connection, scope, group_id, list(user_ids))
     rows = [
         scope.columns() | {"group_id": group_id, "user_id": user_id, "created_at": call.now}
@@ -81,11 +83,6 @@ def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list
     """The members of the group, all or those of these users."""
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.group_id == group_id)
     return set(connection.scalars(where_given(connection, query, (GROUP_MEMBER.c.user_id, user_ids))))
-
-
-def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> Writable:
-    payload_text = json_columns.dump(payload)
-    return scope.columns() | {"group_id": group_id, "payload": payload_text, "created_at": now, "updated_at": now}
 
 
 def _result(group_id: str, message: str, success: bool) -> dict[str, object]:

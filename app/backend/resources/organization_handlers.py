@@ -8,7 +8,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, by_id, merged, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
-from app.backend.scope import delete_within
+from app.backend.scope import Scope, delete_within
 from app.backend.storage import json_columns
 from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import among, insert_rows, update_rows, where_given
@@ -43,14 +43,7 @@ def add_organizations(call: Call[AddOrganizationsRequest], connection: Connectio
     existing = _existing(connection, api_key_id, items)
     new = {item_id: item for item_id, item in items.items() if item_id not in existing}
     rows = [
-        {
-            "api_key_id": api_key_id,
-            "organization_id": item_id,
-            "disabled": bool(item.disabled),
-            "payload": json_columns.dump(_payload(item)),
-            "created_at": call.now,
-            "updated_at": call.now,
-        }
+        Scope(api_key_id, item_id).payload_row(_payload(item), call.now, disabled=bool(item.disabled))
         for item_id, item in new.items()
     ]
     insert_rows(connection, ORGANIZATION, rows)
@@ -73,13 +66,7 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
         if result["success"] and item.disabled is not None:
             disabled[item_id] = item.disabled
     rows = [
-        {
-            "api_key_id": api_key_id,
-            "organization_id": item_id,
-            "disabled": disabled[item_id],
-            "payload": json_columns.dump(payload),
-            "updated_at": call.now,
-        }
+        Scope(api_key_id, item_id).payload_row(payload, call.now, disabled=disabled[item_id])
         for item_id, payload in payloads.items()
     ]
     update_rows(connection, ORGANIZATION, ("disabled", "payload", "updated_at"), rows)
