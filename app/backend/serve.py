@@ -39,10 +39,8 @@ STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError,
 
 
 def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
-    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist.
-
-    Raises one of ``STARTUP_ERRORS`` for problems that are detectable before the server listens.
-    """
+    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist. Raises one of
+    ``STARTUP_ERRORS`` for problems that are detectable before the server listens."""
     open_vault(settings, random.SystemRandom())
     open_embedder(settings.embedder)
     # Opened before the fork, so that the processes share it.
@@ -70,10 +68,8 @@ def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
 
 
 def _deliver_as_leader(lock: IO[bytes], make: Callable[[], DeliveryWorker], threads: int) -> None:
-    """Sends webhooks in a thread while this process has the lock, until the process ends.
-
-    The operating system releases the lock when a process ends, then another one takes over.
-    """
+    """Sends webhooks in a thread while this process has the lock. When it ends, the system releases the lock to
+    another."""
     leads, stop = Event(), Event()
 
     def run() -> None:
@@ -98,10 +94,8 @@ def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Ev
 
 
 def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], DeliveryWorker]:
-    """Returns a function that creates webhook workers. Call this after the fork, because it opens the database.
-
-    Raises one of ``STARTUP_ERRORS``.
-    """
+    """A function that creates webhook workers. Opens the database, so call it after the fork. Raises
+    ``STARTUP_ERRORS``."""
     entropy = random.SystemRandom()
     engine = open_engine(settings.database_url, pool_size=4)
     _check_key(settings, engine, entropy)

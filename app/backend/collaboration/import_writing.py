@@ -45,10 +45,8 @@ class LineProblem(NamedTuple):
 
 
 def write(connection: Connection, scope: Scope, kind: str, lines: Sequence[ImportLine], now: int) -> list[LineProblem]:
-    """Writes records of one kind in one organization, whose documents exist. The last of equal ids wins.
-
-    Records without a time get ``now``.
-    """
+    """Writes records of one kind in one organization, whose documents exist. The last of equal ids wins. Records
+    without a time get ``now``."""
     write_lines, *id_fields = _WRITERS[kind]
     last = {tuple(getattr(line.record, name) for name in id_fields): line for line in lines}
     return write_lines(connection, scope, list(last.values()), now) or []

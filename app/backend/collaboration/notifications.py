@@ -182,10 +182,8 @@ def notify(connection: Connection, context: EventContext, events: Sequence[Event
 
 
 def recipients(connection: Connection, context: EventContext, events: Sequence[Event]) -> list[list[str]]:
-    """The users to notify of each event. The events of one request are in one organization.
-
-    Excludes the acting user, and removed users without other access to the document.
-    """
+    """The users to notify of each event of one request, without the acting user and removed users who lost the
+    document."""
     scope = Scope(context.api_key_id, events[0].organization_id)
     participants = _participants(
         connection, scope, [event.target_id for event in events if event.kind.notified == "participants"]

@@ -56,11 +56,8 @@ _COLUMNS = (
 def begin(
     connection: Connection, backend: Backend, scope: Scope, document_id: str, new_document_id: str, *, now: int
 ) -> str:
-    """Creates a migration to the new id, and a copy of the document under it. Returns the migration's id.
-
-    An open or failed migration with the same ids is continued instead. Raises ``NotFound``, ``AlreadyExists`` and
-    ``InvalidArgument``.
-    """
+    """Copies the document to the new id and creates a migration, or continues an open or failed one with the same ids.
+    Returns its id. Raises ``NotFound``, ``AlreadyExists`` and ``InvalidArgument``."""
     if document_id == new_document_id:
         raise InvalidArgument("data.newDocumentId: must differ from documentId")
     require_document(connection, scope, document_id)

@@ -47,10 +47,8 @@ def new_state(kind: CrdtType, content_key: str, value: object, client_id: int) -
 
 
 def changed_state(state: bytes, kind: CrdtType, content_key: str, value: object, client_id: int) -> bytes:
-    """``state`` after a minimal edit that makes ``value`` its content. Raises the same errors.
-
-    Texts, arrays and XML keep their common start and end, maps their equal entries.
-    """
+    """``state`` after a minimal edit that makes ``value`` its content. Texts, arrays and XML keep their common start
+    and end, maps their equal entries. Raises the same errors."""
     document: Doc[Any] = Doc(client_id=client_id)
     document.apply_update(state)
     return _edit(document, kind, content_key, value)

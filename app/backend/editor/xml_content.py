@@ -31,10 +31,8 @@ Node = Union[Element, str]  # noqa: UP007 - `Element | str` cannot be used in El
 
 
 def parse(text: str) -> list[Node]:
-    """The nodes of a fragment. Raises ``XmlContentError``.
-
-    Refuses comments, processing instructions and document types, which Yjs cannot store, and XML beyond the limits.
-    """
+    """The nodes of a fragment. Raises ``XmlContentError``, also beyond the limits and for comments, processing
+    instructions and document types, which Yjs cannot store."""
     builder = _Builder()
     # Without a namespace separator expat keeps prefixes. A document type within an element is an error, so no entity
     # can be declared.

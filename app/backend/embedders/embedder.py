@@ -23,8 +23,7 @@ class EmbedderUnavailableError(RuntimeError):
 
 class Embedder(Protocol):
     """Returns the same vector for the same text in every process: float32, of length 1, or zeros for a text without
-    content. Must be thread-safe.
-    """
+    content. Thread-safe."""
 
     @property
     def name(self) -> str:

@@ -34,10 +34,7 @@ _TOKENS_OF_KEY = (
 def credentials_in_headers(
     level: AuthLevel, header: Callable[[str], str | None], prefixes: Sequence[str]
 ) -> tuple[str, str]:
-    """The id and the token in the headers, under the first prefix that has both.
-
-    Raises ``Unauthenticated`` with the name of the missing header.
-    """
+    """The id and the token in the headers, under the first prefix that has both. Raises ``Unauthenticated``."""
     missing = ""
     for prefix in prefixes:
         names = HeaderNames(prefix)

@@ -54,11 +54,8 @@ class Backend:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A write transaction.
-
-        SQLite allows one writer, and the others poll with growing delays. Instead, the threads of this process wait
-        for a lock, so that the next one continues at once.
-        """
+        """A write transaction. On SQLite, which allows one writer, threads wait for a lock instead of polling with
+        growing delays."""
         lock = self._sqlite_writer if is_sqlite(self.engine) else nullcontext()
         with lock, writing(self.engine) as connection:
             yield connection
@@ -114,10 +111,8 @@ class Call(Generic[RequestT]):
         length: Callable[[Any], int] = payload_length,
         any_of: tuple[Column[Any], Sequence[str]] | None = None,
     ) -> tuple[list[Any], str | None]:
-        """The requested page of ``query``, sorted by ``keys``, and the token of the next page.
-
-        ``any_of`` limits it to rows in which a column has one of these values (see ``Page.of_any``).
-        """
+        """The requested page of ``query``, sorted by ``keys``, and the token of the next page. ``any_of`` limits it to
+        rows in which a column has one of these values (see ``Page.of_any``)."""
         page = Page(keys, self.position(self.request.page_token), page_rows(self.request.page_size), order)
         query = page.of(query) if any_of is None else page.of_any(connection, query, *any_of)
         rows, more = cut(connection.execute(query), page.size, length)

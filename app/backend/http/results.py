@@ -21,10 +21,8 @@ TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes
 def merged(
     item_id: str, stored: dict[str, object] | None, changes: Mapping[str, object], *, missing: str, updated: str
 ) -> Mapping[str, object]:
-    """Merges changes into the stored payload of an item, unless it is None or would be too large.
-
-    Returns the outcome, with the message ``missing``, ``updated`` or ``TOO_LARGE``.
-    """
+    """Merges changes into the stored payload of an item, unless it is None (``missing``) or would be too large. Returns
+    the outcome."""
     if stored is None:
         return failed(item_id, missing)
     if grows_too_large(stored, changes):

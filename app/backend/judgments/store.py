@@ -46,11 +46,8 @@ def prepare_judgments(records: Sequence[JudgmentInput], embedder: Embedder) -> l
 
 
 def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[PreparedJudgment], now: int) -> None:
-    """Writes judgments in a fixed number of statements, and replaces those with the same ``recordId``.
-
-    The last of equal ids in one batch wins. Locks out other writers of the API key's judgments until the transaction
-    ends.
-    """
+    """Writes judgments in a fixed number of statements, and replaces those with the same ``recordId``. The last of
+    equal ids wins. Locks out other writers of the API key's judgments until the transaction ends."""
     judgments = {judgment.record.record_id: judgment for judgment in prepared}
     if not judgments:
         return
@@ -83,11 +80,8 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
 
 
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:
-    """Replaces all vectors of other embedders, for every API key. Returns the number of judgments.
-
-    Calls ``advance`` with the size of each batch. Each batch is a short transaction. So the server may run meanwhile,
-    and an interrupted call may be repeated.
-    """
+    """Replaces all vectors of other embedders in short transactions, so the server may run meanwhile. Calls ``advance``
+    with the size of each batch. Returns the number of judgments."""
     total = 0
     after = ("", 0)
     while True:
@@ -163,10 +157,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
 
 
 def _lock_judgments(connection: Connection, api_key_id: str) -> None:
-    """Takes the row lock of ``judgment_state``, by adding nothing to its number.
-
-    Writers must lock before they change judgments or vectors. Otherwise they deadlock with ``_reembed``.
-    """
+    """Takes the row lock of ``judgment_state``. Writers that change anything before it deadlock with ``_reembed``."""
     _allocate_seqs(connection, api_key_id, 0)
 
 

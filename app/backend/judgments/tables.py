@@ -37,10 +37,8 @@ class JudgmentRow(KeyTable, table=True):
 
 
 class JudgmentVectorRow(KeyTable, table=True):
-    """A vector of length 1, as little-endian half-precision floats.
-
-    Half precision changes a similarity by less than 0.001, and a row fits in a page of SQLite.
-    """
+    """A vector of length 1, as little-endian half-precision floats. They change a similarity by less than 0.001, and a
+    row fits in a page of SQLite."""
 
     __table_args__ = (CLUSTERED,)
 

@@ -32,10 +32,8 @@ absent."""
 def check_access(
     backend: Backend, scope: Scope, questions: Sequence[Question], now: int
 ) -> tuple[Verdicts, OwnDataView]:
-    """The verdicts on questions about resources of one organization, and the backend's data about them.
-
-    ``now`` is epoch milliseconds. Must not be called within a transaction.
-    """
+    """The verdicts on questions about resources of one organization at ``now`` (epoch milliseconds), and the backend's
+    data about them. Must not be called within a transaction."""
     with reading(backend.engine) as connection:
         config = stored_config(connection, backend, scope.api_key_id)
         view = OwnDataView.load(connection, scope, questions, backend.settings.default_access_type, now)

@@ -44,10 +44,8 @@ def add_permissions(call: Call[AddPermissionsRequest], connection: Connection) -
 
 
 def grant(connection: Connection, api_key_id: str, user_id: str, grants: Sequence[ResourceGrant], now: int) -> None:
-    """Grants all permissions or none. They replace role and end of the user's existing permissions.
-
-    Raises ``NotFound`` with the first resource that does not exist.
-    """
+    """Grants all permissions, which replace role and end of existing ones, or none. Raises ``NotFound`` for the first
+    resource that does not exist."""
     for organization_id, resources in _by_organization(grants):
         scope = Scope(api_key_id, organization_id)
         _require(connection, scope, resources)

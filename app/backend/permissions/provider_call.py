@@ -60,8 +60,7 @@ def ask(
 ) -> tuple[list[AccessVerdict | None], bool]:
     """The verdict on each question, in order (None: there is no valid response), and whether the provider responded.
 
-    After a call has failed for the last time, the remaining questions are not asked: each call to a provider that is
-    down would delay the request further.
+    After a failed call the remaining questions are not asked: a provider that is down would delay the request further.
     """
     verdicts: list[AccessVerdict | None] = []
     has_responded = True

@@ -181,11 +181,8 @@ def _remove_everywhere(connection: Connection, scope: Scope, user_ids: Iterable[
 
 
 def _ensure_container(call: Call[AddUsersRequest], connection: Connection, container: EntryContainer) -> bool:
-    """Creates the organization and the container. Returns False if the folder does not exist.
-
-    Documents are created because core operations have no other way to do it. A folder is created only on request,
-    because the request does not contain its place in the tree.
-    """
+    """Creates the organization and the container. Returns False if the folder does not exist, which is created only on
+    request, because its place in the tree is unknown."""
     scope, container_id = call.scope, container.container_id
     is_folder = container.level == "folder"
     if is_folder and not call.request.create_folder and not folder_exists(connection, scope, container_id):

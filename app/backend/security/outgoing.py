@@ -79,10 +79,7 @@ def check_token(token: str, field: str) -> None:
 
 
 def open_session(*, allow_private: bool) -> requests.Session:
-    """A pooled session without environment settings (proxies, netrc) and cookies.
-
-    It calls only public addresses, unless ``allow_private``.
-    """
+    """A pooled session without proxies, netrc and cookies. It calls only public addresses, unless ``allow_private``."""
     session = bare_session()
     adapter = _Adapter(allow_private)
     session.mount("http://", adapter)
@@ -127,10 +124,8 @@ _WATCH: ContextVar[ConnectionWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[ConnectionWatch]:
-    """Cuts connections that sessions of this module use within the block, if it takes longer.
-
-    Socket timeouts restart with every byte. This limit does not.
-    """
+    """Cuts connections that sessions of this module use within the block, if it takes longer. Socket timeouts restart
+    with every byte, this limit does not."""
     watch = ConnectionWatch()
     timer = Timer(seconds, watch.cut)
     timer.daemon = True

@@ -39,10 +39,8 @@ def payload_length(row: Any) -> int:
 
 
 def cut(rows: Iterable[RowT], size: int, length: Callable[[RowT], int] = payload_length) -> tuple[list[RowT], bool]:
-    """The rows of a page, and whether more follow.
-
-    A page has at most ``size`` rows and ``MAX_PAGE_BYTES``, but at least one row. Further rows are not fetched.
-    """
+    """The rows of a page (at most ``size`` and ``MAX_PAGE_BYTES``, but one), and whether more follow, which are not
+    fetched."""
     page: list[RowT] = []
     total = 0
     for row in rows:
@@ -54,10 +52,8 @@ def cut(rows: Iterable[RowT], size: int, length: Callable[[RowT], int] = payload
 
 
 def fetch_all(rows: Iterable[RowT], advice: str, length: Callable[[RowT], int] = payload_length) -> list[RowT]:
-    """All rows, for a response without pages.
-
-    Raises ``ResourceExhausted`` beyond ``MAX_RESPONSE_BYTES``, with ``advice`` on how to request less.
-    """
+    """All rows, for a response without pages. Raises ``ResourceExhausted`` with ``advice`` beyond
+    ``MAX_RESPONSE_BYTES``."""
     all_rows: list[RowT] = []
     total = 0
     for row in rows:
@@ -96,8 +92,8 @@ class Page:
     ) -> Select[Any]:
         """This page of the rows of ``query`` in which ``column`` has one of ``values``.
 
-        It reads a page for each value from the index and merges them. So rare values are found at once among millions
-        of rows, and common ones need not all be sorted.
+        Merges a page for each value: rare values are found at once among millions of rows, and common ones not all
+        sorted.
         """
         if len(values) > MAX_BRANCHES:
             # The expression prevents an index of the column: rows are filtered in the page's order, not sorted.

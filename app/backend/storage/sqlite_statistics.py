@@ -17,10 +17,8 @@ _MANY = 1000
 
 
 def ensure_statistics(engine: Engine, metadata: MetaData) -> None:
-    """Writes the statistics of a SQLite database, and again after it got new tables.
-
-    Call it before connections are used: they read the statistics when they open.
-    """
+    """Writes the statistics of a SQLite database, and again after it got new tables. Connections read them when they
+    open."""
     if not is_sqlite(engine):
         return
     with reading(engine) as connection:

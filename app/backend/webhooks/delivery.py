@@ -158,10 +158,8 @@ class DeliveryWorker:
         return True
 
     def _wait_for_rate_limit(self, turn: _Turn, target: Target) -> None:
-        """Waits until the rate limit permits a request.
-
-        Measured from the end of one request to the start of another, it also holds by the receiver's clock.
-        """
+        """Waits until the rate limit permits a request. Measured from the end of one request to the start of another,
+        it also holds by the receiver's clock."""
         if target.rate_limit is not None and len(turn.sent_at) >= target.rate_limit:
             wait = turn.sent_at[-target.rate_limit] + _RATE_WINDOW_MS - self._now()
             if wait > 0:

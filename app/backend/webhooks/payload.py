@@ -54,10 +54,8 @@ class PublicKeyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BodyOptions:
-    """How the bodies for a target are built. Encryption takes precedence over encoding.
-
-    ``enable_data_protection`` removes texts that users wrote, and everything about a user except the id.
-    """
+    """How the bodies for a target are built. Encryption takes precedence over encoding. ``enable_data_protection``
+    removes texts that users wrote, and everything about a user except the id."""
 
     encrypt_data: bool = False
     encode_data: bool = False

@@ -57,10 +57,8 @@ class DeliveryAttempt(NamedTuple):
 
 
 def claim(engine: Engine, holder: str, now: int, choose: Callable[[Sequence[DueKey]], Sequence[str]]) -> Queue | None:
-    """Leases a queue with a due delivery to ``holder``, if ``choose`` permits one (see ``Scheduler.choose``).
-
-    Of the chosen API key's queues, those without failures go first, then the one that has waited longest.
-    """
+    """Leases a queue with a due delivery of the API keys that ``choose`` returns to ``holder``: first queues without
+    failures, then the one that has waited longest."""
     ready = (
         select(_QUEUE.api_key_id, _HAS_FAILED.label("failed"), _QUEUE.not_before)
         .where(_QUEUE.due_at <= now, _QUEUE.not_before <= now)

@@ -44,10 +44,8 @@ def add_domains(call: Call[AddDomainsRequest]) -> Reply:
 
 
 def stripped_domain(text: str, field: str) -> str:
-    """``https://www.Acme.example/`` as ``acme.example``: lower-case ASCII, without protocol and ``www.``.
-
-    Keeps a leading ``*.`` and a port. Raises ``InvalidArgument`` about ``field``.
-    """
+    """``https://www.Acme.example/`` as ``acme.example``: lower-case ASCII, without protocol and ``www.``, with a
+    leading ``*.`` and a port. Raises ``InvalidArgument`` about ``field``."""
     rest = _PROTOCOL.sub("", text.strip()).removesuffix("/")
     wildcard = "*." if rest.startswith("*.") else ""
     host, colon, port = rest.removeprefix("*.").partition(":")
