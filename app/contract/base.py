@@ -34,9 +34,7 @@ def _fits_index(text: str) -> str:
 
 
 Id = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=limits.ID_LENGTH, pattern=NO_NUL),
-    AfterValidator(_fits_index),
+    str, StringConstraints(min_length=1, max_length=limits.ID_LENGTH, pattern=NO_NUL), AfterValidator(_fits_index)
 ]
 """An opaque id. It has any characters but NUL, and at least one."""
 

@@ -26,10 +26,7 @@ class AddUsersToGroupsRequest(InOrganization):
 
 _IDS_OR_ALL: JsonObject = {
     "anyOf": [
-        {
-            "required": ["userIds"],
-            "properties": {"userIds": {"type": "array"}, "deleteAll": {"not": {"const": True}}},
-        },
+        {"required": ["userIds"], "properties": {"userIds": {"type": "array"}, "deleteAll": {"not": {"const": True}}}},
         {"required": ["deleteAll"], "properties": {"userIds": {"type": "null"}, "deleteAll": {"const": True}}},
     ]
 }

@@ -64,12 +64,7 @@ class JudgmentFilters(Request):
 def _schema_of_ids(schema: JsonObject) -> None:
     schema["anyOf"] = [
         {"required": ["organizationId"], "properties": {"organizationId": {"type": "string"}}},
-        {
-            "properties": {
-                "documentId": {"type": "null"},
-                "filters": {"properties": {"annotationId": {"type": "null"}}},
-            }
-        },
+        {"properties": {"documentId": {"type": "null"}, "filters": {"properties": {"annotationId": {"type": "null"}}}}},
     ]
     schema["allOf"] = [
         {

@@ -78,11 +78,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
     for document in call.request.documents:
         document_id = document.document_id
         result = results[document_id] = merged(
-            document_id,
-            payloads.get(document_id),
-            _payload(document),
-            missing=NO_DOCUMENT,
-            updated="Document updated.",
+            document_id, payloads.get(document_id), _payload(document), missing=NO_DOCUMENT, updated="Document updated."
         )
         if result["success"]:
             access_types[document_id] = _access_type(document) or access_types[document_id]

@@ -53,10 +53,7 @@ class DocumentRow(ScopedTable, table=True):
 class UserEntryRow(ScopedTable, table=True):
     """A user on the organization (with an empty ``container_id``), a folder or a document."""
 
-    __table_args__ = (
-        Index(None, "api_key_id", "user_id", "organization_id", "level", "container_id"),
-        CLUSTERED,
-    )
+    __table_args__ = (Index(None, "api_key_id", "user_id", "organization_id", "level", "container_id"), CLUSTERED)
 
     level: str = Field(primary_key=True)
     """``organization``, ``folder`` or ``document``."""
