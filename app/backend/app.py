@@ -11,9 +11,8 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.backend.cascade import Cascade
 from app.backend.collaboration.activity_handlers import record_activities
-from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations, delete_of_users
+from app.backend.collaboration.deletion import delete_of_documents, delete_of_users
 from app.backend.collaboration.notifications import notify
-from app.backend.document_migrations import migrating
 from app.backend.embedders import open_embedder
 from app.backend.handlers import all_handlers
 from app.backend.http.call import Backend
@@ -37,12 +36,7 @@ _KEYS_CACHED = "public, max-age=300"
 
 CASCADE = Cascade(
     documents=(delete_judgments_of_documents, delete_of_documents),
-    organizations=(
-        delete_judgments_of_organizations,
-        delete_of_organizations,
-        delete_messages_of_organizations,
-        migrating.delete_of_organizations,
-    ),
+    organizations=(delete_judgments_of_organizations, delete_messages_of_organizations),
     users=(delete_of_users,),
 )
 _EXTENSION = "usher_backend"

@@ -14,7 +14,7 @@ from app.backend.scope import Scope
 OfDocuments = Callable[[Connection, Scope, Sequence[str]], None]
 """Deletes the rows of these documents of one organization."""
 OfOrganizations = Callable[[Connection, str, Sequence[str]], None]
-"""Deletes the rows of these organizations of one API key."""
+"""Deletes the rows of these organizations of one API key that ``scope.delete_of_organizations`` cannot find."""
 OfUsers = Callable[[Connection, Scope, Sequence[str], str | None], None]
 """Deletes rows addressed to these users: in the whole organization, or about one document."""
 

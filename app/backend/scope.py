@@ -1,12 +1,13 @@
 """One organization of one API key, and the conditions, rows, reads and deletes that are limited to it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, select
 
 from app.backend.storage import json_columns
+from app.backend.storage.base import METADATA
 from app.backend.storage.rows import Writable, among
 
 
@@ -56,7 +57,9 @@ def delete_rows(connection: Connection, scope: Scope, column: Column[Any], ids: 
     connection.execute(delete(column.table).where(within_ids(connection, scope, column, ids)))
 
 
-def delete_within(connection: Connection, table: Table, api_key_id: str, organization_ids: Iterable[str]) -> None:
-    """Deletes the rows of these organizations."""
-    where = (table.c.api_key_id == api_key_id) & among(connection, table.c.organization_id, organization_ids)
-    connection.execute(delete(table).where(where))
+def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
+    """Deletes the rows of these organizations from every table that has any."""
+    for table in METADATA.sorted_tables:
+        if {"api_key_id", "organization_id"} <= set(table.c.keys()):
+            in_organizations = among(connection, table.c.organization_id, organization_ids)
+            connection.execute(delete(table).where(table.c.api_key_id == api_key_id, in_organizations))

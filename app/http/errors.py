@@ -50,10 +50,7 @@ _MESSAGES: Mapping[int, str] = MappingProxyType(
 
 def install_error_handlers(app: Flask) -> None:
     """Makes ``app`` answer every failure with an error envelope."""
-
-    @app.errorhandler(Exception)
-    def _answer(error: Exception) -> BaseResponse:
-        return answer_error(error)
+    app.register_error_handler(Exception, answer_error)
 
 
 def answer_error(error: Exception) -> BaseResponse:

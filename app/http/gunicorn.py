@@ -39,6 +39,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinke
 _COULD_NOT_LOAD: int = Arbiter.APP_LOAD_ERROR
 """The exit code of a worker that gunicorn's master must not restart."""
 
+_logger = logging.getLogger("gunicorn.error")
 _BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
 _DISCARD_SECONDS = 2.0
@@ -118,7 +119,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             try:
                 self._factory = self._options.reload_factory()
             except Exception as error:  # noqa: BLE001 - a mistake in a file must not end what runs
-                self._startup_logger.error(  # noqa: TRY400 - the operator's mistake needs no traceback
+                _logger.error(  # noqa: TRY400 - the operator's mistake needs no traceback
                     "the settings cannot be reloaded; the previous ones stay in effect: %s", error
                 )
         super().reload()
@@ -127,10 +128,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         try:
             app = self._factory()
         except self._options.startup_errors as error:
-            self._startup_logger.critical("cannot start: %s", error)
+            _logger.critical("cannot start: %s", error)
         except Exception:
             # The exit code below keeps the master from restarting the worker forever.
-            self._startup_logger.critical("cannot start", exc_info=True)
+            _logger.critical("cannot start", exc_info=True)
         else:
             freeze_garbage_collector()
             # Requests create few cycles. With Python's default thresholds, a service with large caches spends a third
@@ -138,10 +139,6 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             gc.set_threshold(50_000, 20, 100)
             return BodyTimeouts(app, self._options.read_timeout)
         raise SystemExit(_COULD_NOT_LOAD)
-
-    @property
-    def _startup_logger(self) -> logging.Logger:
-        return logging.getLogger("gunicorn.error")
 
     def _settings(self) -> dict[str, object]:
         options = self._options

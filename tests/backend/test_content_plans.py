@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, insert, text
 
-from app.backend.collaboration.deletion import delete_of_documents, delete_of_organizations
+from app.backend.collaboration.deletion import delete_of_documents
 from app.backend.document_migrations.document_data import move_batch
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.embedders import open_embedder
@@ -16,7 +16,7 @@ from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
 )
-from app.backend.scope import Scope
+from app.backend.scope import Scope, delete_of_organizations
 from app.foundation.database.engine import is_sqlite, writing
 
 from .conftest import BackendWorld, Caller

@@ -1,4 +1,4 @@
-"""Deletes feature data and editor data with its document or organization.
+"""Deletes feature data and editor data with its document.
 
 Data that a user created stays when the user is removed, because it is part of the history of documents. Notifications
 for the user are deleted.
@@ -19,8 +19,7 @@ from app.backend.collaboration.tables import (
     THREAD_USER,
 )
 from app.backend.editor.tables import EDITOR_DATA
-from app.backend.resources.tables import REMOVED_USER
-from app.backend.scope import Scope, delete_rows, delete_within, within, within_ids
+from app.backend.scope import Scope, delete_rows, within, within_ids
 
 _OF_DOCUMENT: tuple[Table, ...] = (COMMENT_ANNOTATION, REACTION, RECORDING, NOTIFICATION, ACTIVITY, EDITOR_DATA)
 """The tables with an index by document."""
@@ -39,11 +38,6 @@ def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequ
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))
     for table in _OF_DOCUMENT:
         delete_rows(connection, scope, table.c.document_id, document_ids)
-
-
-def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
-    for table in (*_OF_DOCUMENT, COMMENT, THREAD_USER, NOTIFICATION_USER, REMOVED_USER):
-        delete_within(connection, table, api_key_id, organization_ids)
 
 
 def delete_of_users(

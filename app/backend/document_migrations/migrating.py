@@ -6,7 +6,6 @@ last step. Rows that arrive under the old id meanwhile move as well: the old doc
 finds it empty.
 """
 
-from collections.abc import Collection
 from typing import Any, NoReturn
 
 import structlog
@@ -21,7 +20,7 @@ from app.backend.resources import user_entries
 from app.backend.resources.containers import document_exists, require_document
 from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
-from app.backend.scope import Scope, delete_within, within
+from app.backend.scope import Scope, within
 from app.backend.storage.locks import lock_for_writing
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
@@ -88,11 +87,6 @@ def begin(
         )
     )
     return migration_id
-
-
-def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
-    """Deletes the migrations in these organizations."""
-    delete_within(connection, DOCUMENT_MIGRATION, api_key_id, organization_ids)
 
 
 def migrate_all(backend: Backend) -> None:

@@ -7,7 +7,7 @@ token is refused.
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from app.backend.http.call import Principal
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
@@ -21,14 +21,6 @@ _MAX_CREDENTIAL_LENGTH = 512
 
 class WrongBodyCredentialsError(InvalidArgument):
     """Wrong credentials in a body. The rate limiter counts them like wrong headers."""
-
-
-# Built once, because every call executes it.
-_TOKENS_OF_KEY = (
-    select(API_KEY.c.workspace_id, AUTH_TOKEN.c.fingerprint)
-    .join(AUTH_TOKEN, AUTH_TOKEN.c.api_key_id == API_KEY.c.api_key_id)
-    .where(API_KEY.c.api_key_id == bindparam("api_key_id"))
-)
 
 
 def credentials_in_headers(
@@ -63,7 +55,12 @@ def authenticate(connection: Connection, vault: Vault, level: AuthLevel, credent
 
 
 def _api_key(connection: Connection, vault: Vault, api_key_id: str, token: str) -> Principal | None:
-    for workspace_id, fingerprint in connection.execute(_TOKENS_OF_KEY, {"api_key_id": api_key_id}).all():
+    query = (
+        select(API_KEY.c.workspace_id, AUTH_TOKEN.c.fingerprint)
+        .join(AUTH_TOKEN, AUTH_TOKEN.c.api_key_id == API_KEY.c.api_key_id)
+        .where(API_KEY.c.api_key_id == api_key_id)
+    )
+    for workspace_id, fingerprint in connection.execute(query).all():
         if vault.matches(fingerprint, token):
             return Principal(api_key_id=api_key_id, workspace_id=workspace_id)
     return None

@@ -73,7 +73,7 @@ class JudgmentSearcher:
     def nearest(
         self, connection: Connection, query: JudgmentQuery, text: str, embedding_type: EmbeddingType, limit: int
     ) -> SearchResult:
-        """The judgments most similar to ``text``. Raises ``Unavailable`` while there are vectors of another embedder."""
+        """The judgments most similar to ``text``. Raises ``Unavailable`` if there are vectors of another embedder."""
         snapshot = self.indexes.snapshot(connection, query.api_key_id, embedding_type)
         outdated = np.count_nonzero(snapshot.alive & ~snapshot.where("embedder", self.embedder.name))
         if outdated:

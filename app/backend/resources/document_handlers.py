@@ -195,7 +195,7 @@ def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
 
 
 def _access_type(document: DocumentInput) -> str | None:
-    """The undeclared ``accessType``, if it is valid: a document that is sent as ``restricted`` must not be more open."""
+    """The undeclared ``accessType``, if it is valid: a document sent as ``restricted`` must not be more open."""
     access_type = document.unknown_fields().get("accessType")
     return access_type if isinstance(access_type, str) and access_type in _ACCESS_TYPES else None
 

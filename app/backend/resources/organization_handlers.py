@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Row, Select, select, update
 from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, by_id, merged, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
-from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
-from app.backend.scope import Scope, delete_within
+from app.backend.resources.tables import ORGANIZATION
+from app.backend.scope import Scope, delete_of_organizations
 from app.backend.storage import json_columns
 from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import among, insert_rows, update_rows, where_given
@@ -78,8 +78,7 @@ def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Con
     item_ids = dict.fromkeys(call.request.organization_ids)
     existing = _existing(connection, api_key_id, item_ids)
     call.backend.cascade.delete_of_organizations(connection, api_key_id, existing)
-    for table in (GROUP_MEMBER, USER_GROUP, USER_ENTRY, DOCUMENT, FOLDER, ORGANIZATION):
-        delete_within(connection, table, api_key_id, existing)
+    delete_of_organizations(connection, api_key_id, existing)
     return Reply("Organizations processed.", per_id(item_ids, existing, "Organization deleted.", NO_ORGANIZATION))
 
 

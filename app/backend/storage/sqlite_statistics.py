@@ -34,10 +34,7 @@ def ensure_statistics(engine: Engine, metadata: MetaData) -> None:
 def _write(connection: Connection, metadata: MetaData) -> None:
     # Creates the table of statistics, without analyzing any table.
     connection.execute(text("ANALYZE sqlite_schema"))
-    existing = set(connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
     for table in metadata.tables.values():
-        if table.name not in existing:
-            continue
         connection.execute(text("DELETE FROM sqlite_stat1 WHERE tbl = :table"), {"table": table.name})
         connection.execute(
             text("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (:table, :index, :stat)"),

@@ -47,5 +47,5 @@ def is_failing(now: int, first_failed_at: int, delivered_at: int) -> bool:
 
 
 def backoff_ms(failures: int) -> int:
-    """The pause of a target after so many failures in a row, in milliseconds: other deliveries would probably fail too."""
+    """The pause of a target after so many failures in a row, in ms: other deliveries would probably fail too."""
     return 1000 * int(min(2 ** min(failures - 1, 20), _MAX_BACKOFF_S))

@@ -89,7 +89,7 @@ class WebhookDeliveryRow(KeyTable, table=True):
 
 
 class WebhookAttemptRow(KeyTable, table=True):
-    """An attempt to send a delivery. ``status_code`` is null without a response, ``problem`` is empty after a success."""
+    """An attempt to send a delivery. ``status_code`` is null without a response, ``problem`` is empty after success."""
 
     message_id: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
