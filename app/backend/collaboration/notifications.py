@@ -3,11 +3,10 @@
 A notification has one row, and a row for each user whom it addresses or who has read it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, select, update
+from sqlalchemy import Connection, Row, Select, func, select, update
 
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER, THREAD_USER
 from app.backend.events import Event, EventContext
@@ -15,7 +14,7 @@ from app.backend.ids import new_ids
 from app.backend.resources.removed_users import excluded_pairs
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, among, grouped, insert_rows, upsert, where_given
+from app.backend.storage.rows import Writable, grouped, insert_rows, upsert, where_given
 from app.contract.base import wire_value
 from app.contract.notifications import NotificationContent
 
@@ -94,38 +93,34 @@ def mark_read(
     ``persists_by_reader`` maps pairs of notification and user to whether it stays in the user's For You tab, None does
     not change that. Adds readers whom the notification does not address. Keeps the time of the first read.
     """
-    if not persists_by_reader:
-        return
-    stored = _user_rows(connection, scope, persists_by_reader)
-    rows: list[Writable] = []
-    new_readers: Counter[str] = Counter()
-    for (notification_id, user_id), persists in persists_by_reader.items():
-        read_at, persisted = stored.get((notification_id, user_id), (None, False))
-        if read_at is None:
-            new_readers[notification_id] += 1
-        rows.append(
+    table = NOTIFICATION_USER.c
+    for changes_tab in (False, True):
+        rows: list[Writable] = [
             scope.columns()
             | {
                 "notification_id": notification_id,
                 "user_id": user_id,
                 "document_id": notifications[notification_id].document_id,
                 "created_at": notifications[notification_id].created_at,
-                "read_at": read_at or now,
-                "persists": persisted if persists is None else persists,
+                "read_at": now,
+                "persists": bool(persists),
             }
-        )
-    statement = upsert(connection, NOTIFICATION_USER)
-    read = {"read_at": statement.excluded.read_at, "persists": statement.excluded.persists}
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=[*NOTIFICATION_USER.primary_key], set_=read), rows
-    )
-    if new_readers:
-        connection.execute(
-            update(NOTIFICATION)
-            .where(within(NOTIFICATION, scope), NOTIFICATION.c.notification_id == bindparam("key"))
-            .values(readers=NOTIFICATION.c.readers + bindparam("count")),
-            [{"key": notification_id, "count": count} for notification_id, count in new_readers.items()],
-        )
+            for (notification_id, user_id), persists in persists_by_reader.items()
+            if (persists is not None) == changes_tab
+        ]
+        if rows:
+            statement = upsert(connection, NOTIFICATION_USER)
+            new = statement.excluded
+            read = {"read_at": func.coalesce(table.read_at, new.read_at)}
+            changes = read | {"persists": new.persists} if changes_tab else read
+            keys = [*NOTIFICATION_USER.primary_key]
+            connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), rows)
+    if persists_by_reader:
+        is_reader = within(NOTIFICATION_USER, scope) & table.read_at.is_not(None)
+        readers = select(func.count()).where(is_reader, table.notification_id == NOTIFICATION.c.notification_id)
+        ids = {notification_id for notification_id, _ in persists_by_reader}
+        read_ones = within_ids(connection, scope, NOTIFICATION.c.notification_id, ids)
+        connection.execute(update(NOTIFICATION).where(read_ones).values(readers=readers.scalar_subquery()))
 
 
 def readers_of(
@@ -240,15 +235,3 @@ def _payload(event: Event) -> dict[str, object]:
         source["commentId"] = event.comment["commentId"]
         payload["displayBodyMessage"] = event.comment.get("commentText", "")
     return payload
-
-
-def _user_rows(
-    connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], tuple[int | None, bool]]:
-    """``read_at`` and ``persists`` of the stored ones of these pairs of notification and user."""
-    table, (notification_ids, user_ids) = NOTIFICATION_USER.c, zip(*pairs, strict=True)
-    query = select(table.notification_id, table.user_id, table.read_at, table.persists).where(
-        within_ids(connection, scope, table.notification_id, dict.fromkeys(notification_ids)),
-        among(connection, table.user_id, dict.fromkeys(user_ids)),
-    )
-    return {(row.notification_id, row.user_id): (row.read_at, row.persists) for row in connection.execute(query)}

@@ -7,12 +7,7 @@ DELAYS = (
     timedelta(seconds=5),
     timedelta(minutes=5),
     timedelta(minutes=30),
-    timedelta(hours=2),
-    timedelta(hours=5),
-    timedelta(hours=10),
-    timedelta(hours=14),
-    timedelta(hours=20),
-    timedelta(hours=24),
+    *(timedelta(hours=hours) for hours in (2, 5, 10, 14, 20, 24)),
 )
 """From each failed attempt to the next: ten attempts in a little more than three days."""
 
