@@ -3,7 +3,6 @@
 A batch of records of one kind in one organization takes a fixed number of statements.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from app.backend.collaboration.tables import (
 from app.backend.collaboration.threads import Thread
 from app.backend.scope import Scope, delete_rows, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, among, insert_rows, update_rows
+from app.backend.storage.rows import Writable, insert_rows
 from app.contract.errors import InvalidArgument
 
 _WRONG_DOCUMENT = "annotationId: is a thread of another document"
@@ -57,8 +56,7 @@ def _write_annotations(
 ) -> list[LineProblem]:
     existing = threads.load_threads(connection, scope, [line.record.annotation_id for line in lines])
     problems: list[LineProblem] = []
-    new: list[Thread] = []
-    replaced: list[Thread] = []
+    written: list[Thread] = []
     for number, _, record in lines:
         old = existing.get(record.annotation_id)
         if old is not None and old.document_id != record.document_id:
@@ -72,12 +70,9 @@ def _write_annotations(
         except InvalidArgument as error:
             problems.append(LineProblem(number, error.message.removeprefix("record.")))
             continue
-        (new if old is None else replaced).append(thread)
-    threads.insert_threads(connection, scope, new)
-    threads.update_threads(connection, scope, replaced)
-    update_rows(connection, COMMENT_ANNOTATION, ("created_at",), map(scope.row, replaced))
-    threads.add_participants(connection, scope, [(thread.annotation_id, thread.assigned_to) for thread in new])
-    threads.refresh_participants(connection, scope, [thread.annotation_id for thread in replaced])
+        written.append(thread)
+    _replace(connection, scope, COMMENT_ANNOTATION, "annotation_id", [scope.row(thread) for thread in written])
+    threads.refresh_participants(connection, scope, [thread.annotation_id for thread in written])
     return problems
 
 
@@ -98,46 +93,18 @@ def _write_comments(connection: Connection, scope: Scope, lines: Sequence[Import
         comment.update(record)
         written.append(comment)
     threads.insert_threads(connection, scope, new.values())
-    growth = _delete_replaced(connection, scope, written)
-    threads_to_refresh = list(growth)
+    if written:
+        is_replaced = (COMMENT.c.annotation_id == bindparam("thread")) & (COMMENT.c.comment_id == bindparam("key"))
+        keys = [{"thread": comment.annotation_id, "key": comment.comment_id} for comment in written]
+        connection.execute(delete(COMMENT).where(within(COMMENT, scope), is_replaced), keys)
     comments.insert_comments(connection, scope, written)
-    threads.add_participants(connection, scope, [(comment.annotation_id, comment.author_id) for comment in written])
-    threads.refresh_participants(connection, scope, threads_to_refresh)
-    for comment in written:
-        growth[comment.annotation_id] += comment.size
-    if growth:
-        connection.execute(
-            update(COMMENT_ANNOTATION)
-            .where(within(COMMENT_ANNOTATION, scope), COMMENT_ANNOTATION.c.annotation_id == bindparam("key"))
-            .values(comment_bytes=COMMENT_ANNOTATION.c.comment_bytes + bindparam("more")),
-            [{"key": annotation_id, "more": more} for annotation_id, more in growth.items()],
-        )
+    annotation_ids = list(dict.fromkeys(comment.annotation_id for comment in written))
+    threads.refresh_participants(connection, scope, annotation_ids)
+    of_thread = within(COMMENT, scope) & (COMMENT.c.annotation_id == COMMENT_ANNOTATION.c.annotation_id)
+    size = select(func.coalesce(func.sum(func.length(COMMENT.c.payload)), 0)).where(of_thread).scalar_subquery()
+    changed = within_ids(connection, scope, COMMENT_ANNOTATION.c.annotation_id, annotation_ids)
+    connection.execute(update(COMMENT_ANNOTATION).where(changed).values(comment_bytes=size))
     return problems
-
-
-def _delete_replaced(connection: Connection, scope: Scope, new: Sequence[StoredComment]) -> Counter[str]:
-    """Deletes the stored comments with these ids. Returns the change of each thread's size, which is negative."""
-    keys = {(comment.annotation_id, comment.comment_id) for comment in new}
-    query = select(COMMENT.c.annotation_id, COMMENT.c.comment_id, func.length(COMMENT.c.payload).label("size")).where(
-        within_ids(connection, scope, COMMENT.c.annotation_id, {annotation_id for annotation_id, _ in keys}),
-        among(connection, COMMENT.c.comment_id, {comment_id for _, comment_id in keys}),
-    )
-    growth: Counter[str] = Counter()
-    replaced = []
-    for row in connection.execute(query):
-        if (row.annotation_id, row.comment_id) in keys:
-            growth[row.annotation_id] -= int(row.size)
-            replaced.append({"thread": row.annotation_id, "key": row.comment_id})
-    if replaced:
-        connection.execute(
-            delete(COMMENT).where(
-                within(COMMENT, scope),
-                COMMENT.c.annotation_id == bindparam("thread"),
-                COMMENT.c.comment_id == bindparam("key"),
-            ),
-            replaced,
-        )
-    return growth
 
 
 def _write_reactions(connection: Connection, scope: Scope, lines: Sequence[ImportLine], now: int) -> None:
