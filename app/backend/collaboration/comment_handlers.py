@@ -26,6 +26,9 @@ from app.contract.comments import (
 from app.contract.errors import InvalidArgument, NotFound
 from app.foundation.database.engine import reading
 
+NO_ACCESS = "User does not have access to the document."
+
+_AddCall = Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest]
 _AnyWrite = Call[AddCommentsRequest] | Call[UpdateCommentsRequest] | Call[DeleteCommentsRequest]
 
 
@@ -174,12 +177,7 @@ def _update_reactions(
     ]
 
 
-NO_ACCESS = "User does not have access to the document."
-
-
-def authors_with_access(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
-) -> frozenset[str] | None:
+def authors_with_access(call: _AddCall, requested: Iterable[CommentInput]) -> frozenset[str] | None:
     """The authors with access to the document. None if the request does not verify permissions."""
     request, scope = call.request, call.scope
     if not request.verify_user_permissions:
@@ -191,10 +189,7 @@ def authors_with_access(
 
 
 def new_comments(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest],
-    annotation_id: str,
-    requested: Mapping[str, CommentInput],
-    first_number: int = 0,
+    call: _AddCall, annotation_id: str, requested: Mapping[str, CommentInput], first_number: int = 0
 ) -> tuple[list[StoredComment], list[Reaction]]:
     """The new comments of a thread by id, and their reactions."""
     added: list[StoredComment] = []
@@ -209,9 +204,7 @@ def new_comments(
     return added, reactions
 
 
-def comments_by_id(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
-) -> dict[str, CommentInput]:
+def comments_by_id(call: _AddCall, requested: Iterable[CommentInput]) -> dict[str, CommentInput]:
     """The requested comments by id. The first of equal ids wins."""
     by_id: dict[str, CommentInput] = {}
     for comment in requested:
