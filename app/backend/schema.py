@@ -8,6 +8,5 @@ import app.backend.resources.tables
 import app.backend.security.tables
 import app.backend.storage.base
 import app.backend.webhooks.tables
-import app.backend.workspaces.tables
 
 METADATA = app.backend.storage.base.METADATA

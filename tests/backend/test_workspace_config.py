@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.backend.security.tables import EMAIL_CONFIG
 from app.backend.security.vault import open_vault
 from app.backend.workspaces.domain_handlers import stripped_domain
-from app.backend.workspaces.tables import EMAIL_CONFIG
 from app.contract.errors import InvalidArgument
 
 from .conftest import BackendWorld, Caller

@@ -1,4 +1,4 @@
-"""Tables of workspaces, API keys, their credentials and keys, and the permission provider.
+"""Tables of workspaces, their owners, API keys, credentials, and configurations with a secret.
 
 Secrets are stored encrypted (``*_sealed``), tokens also as a keyed hash (``fingerprint``) for comparison.
 Times are epoch milliseconds in UTC.
@@ -76,9 +76,44 @@ class SigningKeyRow(KeyTable, table=True):
     retired_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
+class OwnerRow(BackendTable, table=True):
+    """An owner of workspaces, one row per email address."""
+
+    email_key: str = Field(primary_key=True)
+    """The address in lower case."""
+    owner_id: str
+    root_workspace_id: str
+    """The first workspace. Its API keys decide whether the owner may create others."""
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class EmailConfigRow(KeyTable, table=True):
+    """The settings of an API key's notification emails."""
+
+    in_use: bool
+    payload: str
+    """The configuration as a JSON object, without the email service's key."""
+    key_sealed: str
+    """The email service's key, encrypted. Empty for none."""
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+class WorkspaceAttemptRow(BackendTable, table=True):
+    """An attempt to create a workspace, for the rate limiter."""
+
+    __table_args__ = (Index(None, "attempted_at"),)
+
+    address: str = Field(primary_key=True)
+    attempt_id: str = Field(primary_key=True)
+    attempted_at: int = Field(sa_type=BigInteger)
+
+
 WORKSPACE = WorkspaceRow.__table__
 API_KEY = ApiKeyRow.__table__
 AUTH_TOKEN = AuthTokenRow.__table__
 KEY_CHECK = KeyCheckRow.__table__
 PROVIDER_CONFIG = ProviderConfigRow.__table__
 SIGNING_KEY = SigningKeyRow.__table__
+OWNER = OwnerRow.__table__
+EMAIL_CONFIG = EmailConfigRow.__table__
+WORKSPACE_ATTEMPT = WorkspaceAttemptRow.__table__

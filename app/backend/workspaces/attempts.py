@@ -10,8 +10,8 @@ from sqlalchemy import delete, func, insert, select
 
 from app.backend.http.call import Backend
 from app.backend.ids import new_id
+from app.backend.security.tables import WORKSPACE_ATTEMPT
 from app.backend.storage.locks import lock_for_writing
-from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.contract.errors import PermissionDenied
 from app.http.throttle import TooManyRequests, network_of
 

@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.security.key_configs import load_config, store_config
+from app.backend.security.tables import EMAIL_CONFIG
 from app.backend.storage import json_columns
-from app.backend.workspaces.tables import EMAIL_CONFIG
 from app.contract import limits
 from app.contract.errors import InvalidArgument
 from app.contract.workspace import UpdateEmailConfigRequest

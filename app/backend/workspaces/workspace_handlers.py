@@ -6,13 +6,12 @@ from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from app.backend.http.call import Backend, Call, Reply
 from app.backend.ids import new_id
-from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
+from app.backend.security.tables import API_KEY, AUTH_TOKEN, OWNER, WORKSPACE
 from app.backend.storage import json_columns
 from app.backend.storage.locks import lock_for_writing
 from app.backend.tokens.signing_keys import retire_keys
 from app.backend.workspaces.attempts import count_attempt
 from app.backend.workspaces.email_handlers import EmailAddress, owner_address
-from app.backend.workspaces.tables import OWNER
 from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
