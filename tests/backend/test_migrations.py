@@ -73,12 +73,9 @@ def rows_of(world: BackendWorld, document_id: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def begun(world: BackendWorld, tenant: Caller) -> str:
+def begun(tenant: Caller) -> str:
     """Creates a migration without a lease."""
-    backend = backend_of(world.app)
-    with backend.writing() as connection:
-        scope = Scope(tenant.ids["api_key"], "acme")
-        return migrating.begin(connection, backend, scope, "old", "new", now=now(world))
+    return str(tenant("migrate_documents", **ORG, documentId="old", newDocumentId="new")["migrationId"])
 
 
 def now(world: BackendWorld) -> int:
@@ -123,7 +120,7 @@ def test_all_data_moves(world: BackendWorld, documents: Caller) -> None:
 
 
 def test_new_document_exists_at_once(world: BackendWorld, documents: Caller) -> None:
-    begun(world, documents)
+    begun(documents)
 
     assert {one["id"] for one in documents("get_documents", **ORG)} == {"old", "new", "other"}
     answer = documents("add_documents", **ORG, documents=[{"documentId": "new"}])
@@ -131,7 +128,7 @@ def test_new_document_exists_at_once(world: BackendWorld, documents: Caller) -> 
 
 
 def test_rows_added_during_the_migration_move(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
     while not step(backend, migration, "me"):
@@ -158,7 +155,7 @@ def claimed(backend: Backend, owner: str = "me") -> Any:
 @pytest.mark.parametrize("steps", range(0, 14, 3))
 def test_another_process_continues_after_a_crash(world: BackendWorld, documents: Caller, steps: int) -> None:
     before = rows_of(world, "old")
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     dead, living = backend_of(world.app), backend_of(world.another_node())
     migration = claimed(dead)
     for _ in range(steps):
@@ -186,7 +183,7 @@ def documents_state(world: BackendWorld, migration_id: str) -> str:
 
 
 def test_completed_migrations_are_deleted_after_a_month(world: BackendWorld, documents: Caller) -> None:
-    done = begun(world, documents)
+    done = begun(documents)
     migrating.migrate_all(backend_of(world.app))
     with backend_of(world.app).writing() as connection:
         connection.execute(
@@ -244,7 +241,7 @@ def test_size_of_a_step(world: BackendWorld) -> None:
 
 
 def test_migration_fails_after_too_many_crashes(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     backend = backend_of(world.app)
     for number in range(TRIES):
         claimed(backend, f"p{number}")
@@ -259,7 +256,7 @@ def test_migration_fails_after_too_many_crashes(world: BackendWorld, documents: 
 
 
 def test_entry_on_the_new_document_wins(world: BackendWorld, documents: Caller) -> None:
-    begun(world, documents)
+    begun(documents)
     documents("add_users", **ORG, documentId="new", users=[{"userId": "k0", "accessRole": "viewer"}])
 
     migrate_all(backend_of(world.app))
@@ -270,7 +267,7 @@ def test_entry_on_the_new_document_wins(world: BackendWorld, documents: Caller) 
 
 
 def test_migration_with_conflicting_editors_fails(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     documents("add_crdt_data", **ORG, documentId="new", editorId="k0", type="text", data="mine")
 
     migrate_all(backend_of(world.app))
@@ -288,7 +285,7 @@ def test_migration_with_conflicting_editors_fails(world: BackendWorld, documents
 
 
 def test_migration_fails_if_the_new_document_is_deleted(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     documents("delete_documents", **ORG, documentIds=["new"])
 
     migrate_all(backend_of(world.app))
@@ -298,7 +295,7 @@ def test_migration_fails_if_the_new_document_is_deleted(world: BackendWorld, doc
 
 
 def test_migration_completes_if_the_old_document_is_deleted(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     documents("delete_documents", **ORG, documentIds=["old"])
 
     migrate_all(backend_of(world.app))
@@ -321,7 +318,7 @@ def test_migrate_refuses(documents: Caller, changed: dict[str, str], refusal: tu
 
 
 def test_one_migration_of_a_document_at_a_time(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
 
     for ids in ({"newDocumentId": "third"}, {"documentId": "new", "newDocumentId": "third"}, {"documentId": "other"}):
         code, status, message = documents.refused("migrate_documents", **MOVE | ids)
@@ -333,7 +330,7 @@ def test_one_migration_of_a_document_at_a_time(world: BackendWorld, documents: C
 
 
 def test_status_of_an_unknown_migration(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     message = "data.migrationId: there is no such migration in this organization"
 
     for tenant, ids in (
@@ -345,7 +342,7 @@ def test_status_of_an_unknown_migration(world: BackendWorld, documents: Caller) 
 
 
 def test_database_outage_during_a_migration(world: BackendWorld, documents: Caller) -> None:
-    migration_id = begun(world, documents)
+    migration_id = begun(documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
     step(backend, migration, "me")
@@ -405,7 +402,7 @@ def test_several_processes_share_the_work(world: BackendWorld) -> None:
     for tenant in tenants:
         tenant("add_documents", **ORG, documents=[{"documentId": "old"}], createOrganization=True)
         fill(world, tenant, "old", rows=10)
-        begun(world, tenant)
+        begun(tenant)
     before = rows_of(world, "old")
     nodes = [backend_of(world.another_node()) for _ in range(3)]
     barrier = Barrier(len(nodes))

@@ -4,7 +4,6 @@ import pytest
 
 from app.backend.app import backend_of
 from app.backend.document_migrations import migrating
-from app.backend.scope import Scope
 from tests.worlds.clock import NOON
 
 from .conftest import BackendWorld, Caller
@@ -372,14 +371,12 @@ def level_of(place: dict[str, str]) -> str:
 
 def test_expired_entry_does_not_block_a_migration(acme: Caller, world: BackendWorld) -> None:
     add(acme, {"userId": "ada", "accessRole": "viewer"}, documentId="d")
-    backend = backend_of(world.app)
-    scope = Scope(acme.ids["api_key"], "acme")
-    with backend.writing() as connection:
-        migration_id = migrating.begin(connection, backend, scope, "d", "d2", now=SOON * 1000)
+    ids = {"organizationId": "acme", "documentId": "d", "newDocumentId": "d2"}
+    migration_id = acme("migrate_documents", **ids)["migrationId"]
     add(acme, {"userId": "ada", "expiresAt": SOON}, {"userId": "bob", "expiresAt": SOON}, documentId="d2")
     world.clock.move_on(seconds=60)
 
-    migrating.migrate_all(backend)
+    migrating.migrate_all(backend_of(world.app))
 
     state = acme("migrate_documents_status", organizationId="acme", migrationId=migration_id)
     assert state["status"] == "completed"

@@ -9,7 +9,7 @@ finds it empty.
 from typing import Any, NoReturn
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
 from app.backend.document_migrations.document_data import has_data, move_batch
@@ -17,13 +17,12 @@ from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
 from app.backend.ids import new_id
 from app.backend.resources import user_entries
-from app.backend.resources.containers import document_exists, require_document
+from app.backend.resources.containers import document_exists
 from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, within
 from app.backend.storage.locks import lock_for_writing
 from app.contract.documents import MigrationState
-from app.contract.errors import AlreadyExists, InvalidArgument
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import cause_of
@@ -50,43 +49,6 @@ _COLUMNS = (
     DOCUMENT_MIGRATION.c.new_document_id,
     DOCUMENT_MIGRATION.c.tries,
 )
-
-
-def begin(
-    connection: Connection, backend: Backend, scope: Scope, document_id: str, new_document_id: str, *, now: int
-) -> str:
-    """Copies the document to the new id and creates a migration, or continues an open or failed one with the same ids.
-    Returns its id. Raises ``NotFound``, ``AlreadyExists`` and ``InvalidArgument``."""
-    if document_id == new_document_id:
-        raise InvalidArgument("data.newDocumentId: must differ from documentId")
-    require_document(connection, scope, document_id)
-    unfinished = _find_unfinished(connection, scope, document_id, new_document_id)
-    if unfinished is None or not unfinished.open:
-        _refuse_concurrent(connection, scope, document_id, new_document_id)
-    if unfinished is not None:
-        if not document_exists(connection, scope, new_document_id):
-            _copy_document(connection, scope, document_id, new_document_id)
-        if not unfinished.open:
-            restarted = {"status": "pending", "open": True, "tries": 0, "updated_at": now}
-            _update(connection, scope.api_key_id, unfinished.migration_id, **restarted)
-        return str(unfinished.migration_id)
-    if document_exists(connection, scope, new_document_id):
-        raise AlreadyExists("data.newDocumentId: Document already exists.")
-    _copy_document(connection, scope, document_id, new_document_id)
-    migration_id = f"mig_{new_id(backend.entropy)}"
-    connection.execute(
-        insert(DOCUMENT_MIGRATION).values(
-            **scope.columns(),
-            migration_id=migration_id,
-            document_id=document_id,
-            new_document_id=new_document_id,
-            status="pending",
-            open=True,
-            created_at=now,
-            updated_at=now,
-        )
-    )
-    return migration_id
 
 
 def migrate_all(backend: Backend) -> None:
@@ -175,7 +137,7 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
             # Of several processes that read this row, the first one gets the lease.
             claimed = connection.execute(
                 update(DOCUMENT_MIGRATION)
-                .where(_has_id(migration.api_key_id, migration.migration_id), free)
+                .where(_is(migration), free)
                 .values(
                     lease_owner=owner,
                     lease_until=now + LEASE_MS,
@@ -195,7 +157,7 @@ def _renew(connection: Connection, migration: Migration, owner: str, now: int) -
     renewed = connection.execute(
         update(DOCUMENT_MIGRATION)
         .where(
-            _has_id(migration.api_key_id, migration.migration_id),
+            _is(migration),
             DOCUMENT_MIGRATION.c.open.is_(True),
             DOCUMENT_MIGRATION.c.lease_owner == owner,
         )
@@ -206,66 +168,26 @@ def _renew(connection: Connection, migration: Migration, owner: str, now: int) -
 
 def _end(connection: Connection, migration: Migration, status: MigrationState, now: int) -> None:
     ended = {"status": status, "open": False, "lease_owner": "", "lease_until": 0, "updated_at": now}
-    _update(connection, migration.api_key_id, migration.migration_id, **ended)
+    connection.execute(update(DOCUMENT_MIGRATION).where(_is(migration)).values(ended))
 
 
-def _update(connection: Connection, api_key_id: str, migration_id: str, **values: object) -> None:
-    connection.execute(update(DOCUMENT_MIGRATION).where(_has_id(api_key_id, migration_id)).values(**values))
-
-
-def _has_id(api_key_id: str, migration_id: str) -> ColumnElement[bool]:
-    return and_(DOCUMENT_MIGRATION.c.api_key_id == api_key_id, DOCUMENT_MIGRATION.c.migration_id == migration_id)
-
-
-def _find_unfinished(
-    connection: Connection, scope: Scope, document_id: str, new_document_id: str
-) -> Row[str, bool] | None:
-    """The newest migration from and to these ids that is open or failed."""
-    return connection.execute(
-        select(DOCUMENT_MIGRATION.c.migration_id, DOCUMENT_MIGRATION.c.open)
-        .where(
-            within(DOCUMENT_MIGRATION, scope),
-            DOCUMENT_MIGRATION.c.document_id == document_id,
-            DOCUMENT_MIGRATION.c.new_document_id == new_document_id,
-            DOCUMENT_MIGRATION.c.status != "completed",
-        )
-        .order_by(DOCUMENT_MIGRATION.c.created_at.desc())
-        .limit(1)
-    ).one_or_none()
-
-
-def _refuse_concurrent(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
-    """Raises ``AlreadyExists`` if another migration of either id is open."""
-    ids = (document_id, new_document_id)
-    other = connection.scalar(
-        select(DOCUMENT_MIGRATION.c.migration_id)
-        .where(
-            within(DOCUMENT_MIGRATION, scope),
-            or_(DOCUMENT_MIGRATION.c.document_id.in_(ids), DOCUMENT_MIGRATION.c.new_document_id.in_(ids)),
-            DOCUMENT_MIGRATION.c.open.is_(True),
-        )
-        .limit(1)
-    )
-    if other is not None:
-        raise AlreadyExists(f"data.documentId: another migration of these documents is under way ({other})")
-
-
-def _copy_document(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
-    row = connection.execute(_document(scope, document_id)).mappings().one()
-    connection.execute(insert(DOCUMENT).values({**row, "document_id": new_document_id}))
+def _is(migration: Migration) -> ColumnElement[bool]:
+    table = DOCUMENT_MIGRATION.c
+    return and_(table.api_key_id == migration.api_key_id, table.migration_id == migration.migration_id)
 
 
 def _copy_later_changes(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
     """Copies changes of the old document since it was copied, such as a restriction of access."""
-    old = connection.execute(_document(scope, document_id)).mappings().one_or_none()
-    new = connection.execute(_document(scope, new_document_id)).mappings().one()
+    old = connection.execute(document_row(scope, document_id)).mappings().one_or_none()
+    new = connection.execute(document_row(scope, new_document_id)).mappings().one()
     if old is not None and old["updated_at"] > new["updated_at"]:
         changes = {name: old[name] for name in ("folder_id", "own_access_type", "payload", "updated_at")}
         is_new = DOCUMENT.c.document_id == new_document_id
         connection.execute(update(DOCUMENT).where(within(DOCUMENT, scope), is_new).values(changes))
 
 
-def _document(scope: Scope, document_id: str) -> Select[Any]:
+def document_row(scope: Scope, document_id: str) -> Select[Any]:
+    """A query of a document's row."""
     return select(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == document_id)
 
 
