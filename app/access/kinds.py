@@ -9,6 +9,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from pydantic.alias_generators import to_camel, to_snake
+
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -96,16 +98,10 @@ class RecordKind:
         """The fields that have a column of their own in tables. The others are in the payload."""
         return tuple(field for field in self.fields if field.type is not FieldType.TEXT)
 
-    @cached_property
+    @property
     def snake_name(self) -> str:
         """The name in tables: ``group_member``."""
-        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
-
-
-def name_of_attribute(attribute: str) -> str:
-    """The name of a field in the directory: ``expiresAt`` for ``expires_at``."""
-    first, *others = attribute.split("_")
-    return first + "".join(word.capitalize() for word in others)
+        return to_snake(self.name)
 
 
 def _make_kind(record: type[Record]) -> RecordKind:
@@ -119,7 +115,7 @@ def _make_kind(record: type[Record]) -> RecordKind:
         is_own = form.of == record.kind and field.name in record.key_fields
         record_fields.append(
             RecordField(
-                name=name_of_attribute(field.name),
+                name=to_camel(field.name),
                 attribute=field.name,
                 type=form.type,
                 is_needed=field.default is MISSING,

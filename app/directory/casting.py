@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.access.kinds import KINDS, RecordKind, name_of_attribute
+from pydantic.alias_generators import to_camel
+
+from app.access.kinds import KINDS, RecordKind
 from app.access.records import AccessRole, AccessType, Carrier, FieldType, Fill, Record, User
 from app.directory.field_names import check_unknown, remarks_about
 from app.directory.fields import (
@@ -143,11 +145,11 @@ class _Reader:
                 values["extra_fields"] = checked_extra_fields({name: fields[name] for name in unknown})
         for attribute in self._needed:
             if attribute not in values:
-                raise MalformedRecordError(f"{name_of_attribute(attribute)}: is missing")
+                raise MalformedRecordError(f"{to_camel(attribute)}: is missing")
         for group in self._groups:
             present = [attribute for attribute in group if attribute in values]
             if len(present) != 1:
-                raise MalformedRecordError(_not_one_of([name_of_attribute(attribute) for attribute in group], present))
+                raise MalformedRecordError(_not_one_of([to_camel(attribute) for attribute in group], present))
         return self._record(**values), unknown
 
 

@@ -1,6 +1,6 @@
 """The kinds that are derived from the classes of records."""
 
-from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE
 from app.access.record_tables import KIND_TABLES
 from app.access.records import FieldType, Grant, Membership
 from app.access.source_tables import SOURCE_TABLES, object_of_origin, origin_text, source_keys
@@ -90,8 +90,8 @@ def test_key_is_the_kind_and_its_ids() -> None:
 
 
 def test_names_are_in_camel_case() -> None:
-    assert name_of_attribute("organization_user_group_id") == "organizationUserGroupId"
-    assert name_of_attribute("field") == "field"
+    assert KINDS["group"].by_attribute["organization_user_group_id"].name == "organizationUserGroupId"
+    assert KINDS["contextGrant"].by_attribute["field"].name == "field"
 
 
 def test_long_origins_differ() -> None:
