@@ -17,10 +17,9 @@ from app.access.candidate import open_candidate
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
 from app.access.impact import changed, comparison, impact, side
-from app.access.impact.comparison import AccessChange
+from app.access.impact.comparison import AccessChange, TooManyStepsError
 from app.access.impact.impact import access_changes
 from app.access.impact.resource_classes import Chains, Resource
-from app.access.impact.steps import TooManyStepsError
 from app.access.records import (
     AccessRole,
     Document,

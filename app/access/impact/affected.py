@@ -115,14 +115,15 @@ class AffectedPairs:
         changed = self._changed
         if changed.everything or changed.users or self._organization_is_public:
             for side in self._sides:
-                side.load_all_documents()
+                side.load_documents()
             return
         causes = {cause for causes in self._causes_of.values() for cause in causes}
         places = changed.places.union(self._public_places, *causes)
         folders, documents = folders_and_documents(places)
         below = {folder_id for side in self._sides for folder_id in side.folders_below(folders)}
         for side in self._sides:
-            side.load_documents(below, documents)
+            side.load_documents("folder_id", below)
+            side.load_documents("document_id", documents)
 
     @cached_property
     def _organization_is_public(self) -> bool:

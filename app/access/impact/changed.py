@@ -10,7 +10,7 @@ The first step of an access impact. A candidate is a read of the directory that 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -27,7 +27,7 @@ from app.access.records import (
     Record,
     User,
 )
-from app.access.refresh.tables import MODEL_TABLES_OF_KIND, Columns, RowChange
+from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, Columns, RowChange
 from app.foundation.database.statements import json_list, run
 
 _Value = TypeVar("_Value")
@@ -50,20 +50,17 @@ _KINDS: Sequence[type[Record]] = (Membership, Group, GroupMember, Folder, Docume
 """The kinds within an organization that decisions about whole resources read."""
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The tables of one state of the access model: kind → name."""
-
-    of_kind: Mapping[str, str]
-
-    def __getitem__(self, kind: type[Record]) -> str:
-        return self.of_kind[kind.kind]
+Tables = Mapping[type[Record], str]
+"""The tables of one state of the access model, by kind."""
 
 
 def tables_before_and_after(connection: Connection) -> Sided[Tables]:
     """The tables of the database behind the candidate, and of the candidate."""
-    before = {kind: lasting_name(connection, tables.model) for kind, tables in MODEL_TABLES_OF_KIND.items()}
-    return Sided(Tables(before), Tables({kind: tables.model.name for kind, tables in MODEL_TABLES_OF_KIND.items()}))
+    tables_of_kind = {tables.record_kind.record: tables.model for tables in MODEL_TABLES}
+    return Sided(
+        {kind: lasting_name(connection, table) for kind, table in tables_of_kind.items()},
+        {kind: table.name for kind, table in tables_of_kind.items()},
+    )
 
 
 @dataclass(slots=True)
@@ -102,13 +99,16 @@ class ChangedModel:
     def __init__(self, connection: Connection, tables: Sided[Tables]) -> None:
         self._connection = connection
         self._sides = tables
-        self.users = self._changed_users()
+        rows = self._compare(User, "d.user_id, b.disabled, a.disabled")
+        self.users = {user_id: Sided(_state(before), _state(after)) for user_id, before, after in rows}
         """The users who are added, removed, disabled or enabled."""
         self._organizations: dict[str, ChangedOrganization] = {}
-        self._add_organizations()
-        self._whole = json_list(self._organizations)
+        for (organization_id,) in self._compare(Organization, "d.organization_id"):
+            self._organization(organization_id).everything = True
+        whole = json_list(self._organizations)
         for kind in _KINDS:
-            for key in self._changed(kind):
+            keys = f"{MODEL_TABLES_OF_KIND[kind.kind].keys:d}"
+            for key in self._compare(kind, keys, "AND d.organization_id NOT IN (@list(whole))", whole=whole):
                 self._add(kind, key)
         if self.users:
             self._add_changed_users()
@@ -123,19 +123,9 @@ class ChangedModel:
             self._organizations[organization_id] = ChangedOrganization(organization_id)
         return self._organizations[organization_id]
 
-    def _changed_users(self) -> dict[str, Sided[UserState]]:
-        rows = self._compare(User, "d.user_id, b.disabled, a.disabled", "")
-        return {user_id: Sided(_state(before), _state(after)) for user_id, before, after in rows}
-
-    def _add_organizations(self) -> None:
-        for (organization_id,) in self._compare(Organization, "d.organization_id", ""):
-            self._organization(organization_id).everything = True
-
-    def _changed(self, kind: type[Record]) -> Iterator[tuple[str, ...]]:
-        tables = MODEL_TABLES_OF_KIND[kind.kind]
-        return self._compare(kind, f"{tables.keys:d}", "AND d.organization_id NOT IN (@list(whole))")
-
-    def _compare(self, kind: type[Record], selected: str, condition: str) -> Iterator[tuple[str, ...]]:
+    def _compare(
+        self, kind: type[Record], selected: str, condition: str = "", **parameters: str
+    ) -> Iterator[tuple[Any, ...]]:
         """The rows of a delta whose fields for decisions differ."""
         tables, (before, after) = MODEL_TABLES_OF_KIND[kind.kind], self._sides
         beside = {*tables.keys, "payload", "digest", "source_id"}
@@ -147,8 +137,7 @@ class ChangedModel:
             f" LEFT JOIN {before[kind]} b ON {tables.keys:b=d} LEFT JOIN {after[kind]} a ON {tables.keys:a=d}"
             f" WHERE d.change <> {int(RowChange.OWNER)} AND ({fields:b}) IS DISTINCT FROM ({fields:a}) {condition}"
         )
-        parameters = {"whole": self._whole} if condition else {}
-        yield from (tuple(row) for row in run(self._connection, statement, parameters))
+        yield from map(tuple, run(self._connection, statement, parameters))
 
     def _add(self, kind: type[Record], key: tuple[str, ...]) -> None:
         changed = self._organization(key[0])

@@ -29,11 +29,33 @@ from app.access.impact.changed import Sided
 from app.access.impact.resource_classes import DENIED, Chains, Grantee, Resource, ResourceClass, ResourceClasses
 from app.access.impact.side import Side, UserOnSide
 from app.access.impact.side_view import SideView
-from app.access.impact.steps import STEPS_OF_DECISION, Steps
 from app.access.records import AccessRole, ResourceKind
+
+MAX_STEPS = 30_000_000
+"""The limit of the work for all organizations of a candidate, so that a dry run does not hang on a mass change. A step
+takes about a microsecond."""
+_STEPS_OF_DECISION = 10
+"""A decision takes as long as these steps."""
 
 _Roles = Sided[AccessRole | None]
 """The access before and after. None: no access."""
+
+
+class TooManyStepsError(Exception):
+    """The changes are too many, or too different from each other, to compare."""
+
+
+class Steps:
+    """Counts the steps of a comparison: each pass over a user, resource or class, and each decision."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def spend(self, steps: int) -> None:
+        """Raises ``TooManyStepsError`` if the limit is exceeded."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooManyStepsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +164,7 @@ class AccessComparison:
     def _role(self, view: SideView, resources: ResourceClass, chain: int) -> AccessRole | None:
         if chain == DENIED:
             return None
-        self._spend(STEPS_OF_DECISION)
+        self._spend(_STEPS_OF_DECISION)
         question = PlainQuestion(
             user_id=view.user_id,
             type=resources.kind,

@@ -2,19 +2,8 @@
 
 It compares the *candidate* (the database as it would be after the run) with the database. A resource is an
 organization, a folder or a document. The access to it is the role that ``decide`` allows, or none. Both sides are
-compared at one time. The pairs that may differ are found from what changed:
-
-=========================================  =========================================================================
-changed                                    pairs
-=========================================  =========================================================================
-organization                               all users, on everything in it
-user (added, removed, disabled, enabled)   the user, on everything in the organizations in which they have an entry, and
-                                           on everything public
-membership                                 the user, on everything in the organization
-folder, document                           all users, on it and everything below it, before and after
-grant                                      the user, or the users of the group, on it and everything below it
-group, member of a group                   the users who enter or leave groups, on what these groups have grants on
-=========================================  =========================================================================
+compared at one time. The pairs that may differ are found from what changed (``app/access/impact/README.md``, "The pairs
+that may differ").
 
 ``affected.py`` finds these pairs, ``comparison.py`` compares their decisions. Pairs whose access is the same on both
 sides are dropped there.
@@ -31,9 +20,8 @@ from sqlalchemy import Connection
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact.affected import AffectedPairs
 from app.access.impact.changed import ChangedModel, ChangedOrganization, Sided, Tables, tables_before_and_after
-from app.access.impact.comparison import AccessChange, AccessComparison
+from app.access.impact.comparison import MAX_STEPS, AccessChange, AccessComparison, Steps
 from app.access.impact.side import Side, UserOnSide
-from app.access.impact.steps import MAX_STEPS, Steps
 from app.access.records import User
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run

@@ -225,14 +225,11 @@ class Side:
         self._load_grants(_OF_A_USER, "t.document_id = ''", ids_in="folder_id", ids=folders)
         self._load_grants(_OF_A_USER, "t.folder_id = ''", ids_in="document_id", ids=documents)
 
-    def load_documents(self, folders: Collection[str], ids: Collection[str]) -> None:
-        """Loads the documents in these folders and with these ids."""
-        self._load_documents("folder_id", folders)
-        self._load_documents("document_id", ids)
-
-    def load_all_documents(self) -> None:
-        """Loads all documents of the organization."""
-        self._load_documents()
+    def load_documents(self, ids_in: str = "", ids: Collection[str] | None = None) -> None:
+        """Loads the documents with one of these ids in the column ``ids_in``. By default all of the organization."""
+        documents = query("t.document_id, t.folder_id, t.access_type", ids_in=ids_in)
+        for document_id, folder_id, access_type in self._load(Document, documents, ids):
+            self.documents[document_id] = folder_id, access_type
 
     def folders_below(self, folders: Iterable[str]) -> set[str]:
         """These folders, whether or not they exist, and those below them."""
@@ -303,11 +300,6 @@ class Side:
             organization_user_group_id=group_id,
             access_role=AccessRole(role),
         )
-
-    def _load_documents(self, ids_in: str = "", ids: Collection[str] | None = None) -> None:
-        documents = query("t.document_id, t.folder_id, t.access_type", ids_in=ids_in)
-        for document_id, folder_id, access_type in self._load(Document, documents, ids):
-            self.documents[document_id] = folder_id, access_type
 
     def _load_grants(self, *conditions: str, ids_in: str = "", ids: Collection[str] | None = None) -> None:
         columns = "t.user_id, t.folder_id, t.document_id, t.access_role"

@@ -17,9 +17,8 @@ from sqlalchemy import Connection, RowMapping, insert
 
 from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
-from app.access.impact.comparison import AccessChange
+from app.access.impact.comparison import AccessChange, TooManyStepsError
 from app.access.impact.impact import access_changes
-from app.access.impact.steps import TooManyStepsError
 from app.access.kinds import NAMED_KINDS
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
 from app.access.revisions import ModelChange

@@ -8,7 +8,7 @@ import pytest
 
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact import impact
-from app.access.impact.steps import Steps
+from app.access.impact.comparison import Steps
 from app.access.records import Membership, User
 from app.foundation.database.engine import reading
 from app.sync.plan import access_impact
