@@ -6,11 +6,12 @@ The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.model
 # ruff: noqa: S608 - these texts consist of constants
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, TextClause
 
+from app.access.index.file import IndexWriter
 from app.access.index.layout import (
     CONTEXT_GRANT,
     DOCUMENT,
@@ -181,15 +182,8 @@ def all_entries(connection: Connection) -> Iterator[Entry]:
         yield from _single_entries(connection, holder)
 
 
-class StoredEntries(Protocol):
-    """The entries of the index before the change."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def keys_below(self, prefix: bytes) -> list[bytes]: ...
-
-
-def changed_entries(connection: Connection, after: int, stored: StoredEntries) -> Iterator[Change]:
-    """The entries that changed after the revision ``after``."""
+def changed_entries(connection: Connection, after: int, stored: IndexWriter) -> Iterator[Change]:
+    """The entries that changed after the revision ``after``. ``stored``: those of the index before the change."""
     details: dict[_Holder, list[str]] = {}
     for kind, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
         details.setdefault(_Holder(kind, organization_id, item_id), []).append(detail)

@@ -24,7 +24,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
-from typing import NamedTuple
 from uuid import uuid4
 
 import lmdb
@@ -84,15 +83,6 @@ class IndexState:
     is_database_reachable: bool
 
 
-class _FoldersOfRevision(NamedTuple):
-    """The folders that calls looked up in one revision."""
-
-    file: str
-    """The name of the file."""
-    stamp: Stamp | None
-    folders: Folders
-
-
 class AccessIndex:
     """The index of a node, in one of its processes."""
 
@@ -128,7 +118,9 @@ class AccessIndex:
         self._file: IndexFile | None = None
         self._lookup_lock = Lock()
         self.turns = DatabaseTurns(turns, lambda: self._reaches_database(OVERDUE))
-        self._folders = _FoldersOfRevision("", None, Folders())
+        self._folders_of: tuple[str, Stamp] | None = None
+        """The file and the revision of ``_folders``."""
+        self._folders = Folders()
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_incompatible = False
@@ -172,10 +164,10 @@ class AccessIndex:
 
     def _get_folders(self, file: IndexFile, stamp: Stamp) -> Folders:
         """The folders of this revision in this file that were looked up before."""
-        stored = self._folders
-        if stored.file != file.path.name or stored.stamp != stamp or stored.folders.is_full:
-            self._folders = stored = _FoldersOfRevision(file.path.name, stamp, Folders())
-        return stored.folders
+        of_revision = (file.path.name, stamp)
+        if self._folders_of != of_revision or self._folders.is_full:
+            self._folders_of, self._folders = of_revision, Folders()
+        return self._folders
 
     def wait_for(self, revision: int, timeout: float = 1.0) -> None:
         """Waits at most ``timeout`` seconds until all processes of this node answer by the revision."""
