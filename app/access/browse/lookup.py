@@ -32,15 +32,15 @@ ORDER BY o.organization_id LIMIT :limit
 _MAX_ORGANIZATIONS = 1_000
 
 # UNION ends cycles of folders.
-_ABOVE = """
-WITH RECURSIVE above (folder_id, parent_folder_id) AS (
-  SELECT f.folder_id, f.parent_folder_id FROM model_folder f
-  WHERE f.organization_id = :organization_id AND f.folder_id = :folder_id
+_WITH_ABOVE = """
+WITH RECURSIVE above (folder_id) AS (
+  SELECT value FROM (@list(folders)) AS requested
   UNION
-  SELECT f.folder_id, f.parent_folder_id FROM above a CROSS JOIN model_folder f
-  WHERE f.organization_id = :organization_id AND f.folder_id = a.parent_folder_id AND a.parent_folder_id <> ''
+  SELECT f.parent_folder_id FROM above a CROSS JOIN model_folder f
+  WHERE f.organization_id = :organization_id AND f.folder_id = a.folder_id AND f.parent_folder_id <> ''
 )
-SELECT folder_id FROM above
+SELECT {columns} FROM above a CROSS JOIN {table} t
+WHERE t.organization_id = :organization_id AND t.folder_id = a.folder_id
 """
 
 # Of each of several folders, itself and those above it, up to a depth.
@@ -111,14 +111,20 @@ def name_of(record: Record) -> str:
     return "" if field is None else str(getattr(record, field.attribute) or "")
 
 
+def find_with_parents(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, Folder]:
+    """These folders and all folders above them, by id. Only those that exist."""
+    table = TABLES_OF_KIND[Folder.kind]
+    parameters = {"organization_id": organization_id, "folders": json_list(folder_ids)}
+    rows = _run(connection, _WITH_ABOVE, table, parameters)
+    folders = map(table.record_from_row, rows)
+    return {folder.folder_id: folder for folder in folders if isinstance(folder, Folder)}
+
+
 def folders_from(connection: Connection, organization_id: str, folder_id: str | None) -> Ancestry:
     """A folder and its parents, nearest first."""
     if folder_id is None:
         return Ancestry()
-    parameters = {"organization_id": organization_id, "folder_id": folder_id}
-    ids = [row.folder_id for row in run(connection, _ABOVE, parameters)]
-    records = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
-    return ancestry_of(lambda above: records.get((organization_id, above)), folder_id)
+    return ancestry_of(find_with_parents(connection, organization_id, [folder_id]).get, folder_id)
 
 
 def find_paths(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, list[str]]:

@@ -7,41 +7,25 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import Connection
 
-from app.access.browse.lookup import find_all
+from app.access.browse.lookup import find_all, find_with_parents
 from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
-from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
-from app.access.sql_view import R, SqlView
+from app.access.sql_view import SqlView
 from app.foundation.database.statements import json_list, json_lists
 
 _Place = tuple[str, str]
 """The id of a folder and of a document, of which one is empty."""
 
-# UNION ends cycles of folders.
-_FOLDERS_ABOVE = """
-WITH RECURSIVE above (folder_id) AS (
-  SELECT value FROM (@list(folders)) AS requested
-  UNION
-  SELECT f.parent_folder_id FROM above a CROSS JOIN model_folder f
-  WHERE f.organization_id = :organization_id AND f.folder_id = a.folder_id AND f.parent_folder_id <> ''
-)
-SELECT {columns} FROM above a CROSS JOIN model_folder t
-WHERE t.organization_id = :organization_id AND t.folder_id = a.folder_id
-"""
 _OWN_GRANTS = """
-SELECT {columns} FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
+SELECT t.* FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
 WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
   AND t.user_id = u.value AND t.organization_user_group_id = ''
 """
 _GROUP_GRANTS = """
-SELECT {columns} FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
+SELECT t.* FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
 WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
   AND t.user_id = '' AND {of_groups}
 """
-
-
-def _columns(kind: str) -> str:
-    return ", ".join(f"t.{name}" for name in TABLES_OF_KIND[kind].columns)
 
 
 class BatchView(SqlView):
@@ -97,12 +81,10 @@ class BatchView(SqlView):
         """Reads the folders and those above them, and returns the ids of all of them."""
         if not folder_ids:
             return set()
-        folders = self._read(Folder, _FOLDERS_ABOVE, folders=json_list(folder_ids))
-        loaded = {
-            *folder_ids,
-            *(above for folder in folders for above in (folder.folder_id, folder.parent_folder_id) if above),
-        }
-        self._store(Folder, [(self._organization_id, folder_id) for folder_id in loaded], folders)
+        folders = find_with_parents(self.connection, self._organization_id, folder_ids)
+        parents = {folder.parent_folder_id for folder in folders.values() if folder.parent_folder_id}
+        loaded = {*folder_ids, *folders, *parents}
+        self._store(Folder, [(self._organization_id, folder_id) for folder_id in loaded], folders.values())
         return loaded
 
     def _load_own_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
@@ -110,7 +92,7 @@ class BatchView(SqlView):
         for user_id in user_ids:
             self._own_grants.setdefault(user_id, {})
         lists = {"places": json_lists(places), "users": json_list(user_ids)}
-        for grant in self._read(Grant, _OWN_GRANTS, **lists):
+        for grant in self._read_grants(_OWN_GRANTS, **lists):
             self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
 
     def _load_group_grants(self, places: Sequence[_Place]) -> None:
@@ -125,7 +107,7 @@ class BatchView(SqlView):
             of_groups = "t.organization_user_group_id IN (@list(groups))"
             lists["groups"] = json_list(groups)
         if places:
-            for grant in self._read(Grant, _GROUP_GRANTS, of_groups=of_groups, **lists):
+            for grant in self._read_grants(_GROUP_GRANTS, of_groups=of_groups, **lists):
                 self._group_grants[_place_of(grant)][grant.organization_user_group_id or ""] = grant
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
@@ -151,9 +133,9 @@ class BatchView(SqlView):
             of_groups = [group_grants[group] for group in groups if group in group_grants]
         return of_groups if own is None else [own, *of_groups]
 
-    def _read(self, kind: type[R], query: str, of_groups: str = "", **lists: str) -> list[R]:
+    def _read_grants(self, query: str, of_groups: str = "", **lists: str) -> list[Grant]:
         parameters = {"organization_id": self._organization_id, **lists}
-        return self._select(kind, query, parameters, columns=_columns(kind.kind), of_groups=of_groups)
+        return self._select(Grant, query, parameters, of_groups=of_groups)
 
 
 def _place_of(grant: Grant) -> _Place:
