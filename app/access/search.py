@@ -13,7 +13,7 @@ A refresh updates the table (``app.access.refresh.search_names``).
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -102,20 +102,9 @@ def read_name_fields(kind: str, payload: str) -> NameFields:
     return NameFields(str(fields.get(NAMED_KINDS[kind].name) or ""), str(email or ""))
 
 
-# A record may have several names with the same beginning.
+# A record may have several names with the same beginning. The innermost query reads the index only, and ends when the
+# limit of the next one is reached.
 _SEARCH = """
-SELECT n.organization_id, n.item_id, r.payload
-FROM (
-  SELECT name, organization_id, item_id FROM access_name
-  WHERE kind = :kind AND name >= :beginning AND name < :end
-  ORDER BY name, organization_id, item_id LIMIT :limit
-) n CROSS JOIN {table} r
-WHERE {same}
-ORDER BY n.name, n.organization_id, n.item_id
-"""
-
-# The innermost query reads the index only, and ends when the limit of the next one is reached.
-_SCAN = """
 SELECT n.organization_id, n.item_id, r.payload
 FROM (
   SELECT s.name, s.organization_id, s.item_id FROM (
@@ -125,6 +114,7 @@ FROM (
   ) s WHERE {matches} LIMIT :limit
 ) n CROSS JOIN {table} r
 WHERE {same}
+ORDER BY n.name, n.organization_id, n.item_id
 """
 
 _ALIASES = """
@@ -204,19 +194,21 @@ class _SearchResult:
                 self._add([("", user_id, payload)], alias)
 
     def _read_range(self, prefix: str, limit: int) -> Sequence[Any]:
-        values = {"kind": self._kind, "beginning": prefix, "end": prefix + _LAST, "limit": limit}
-        return run(self._connection, _SEARCH, values, **self._parts).all()
+        """The first records with a name that begins with the prefix."""
+        return self._read(prefix, {"scanned": limit, "limit": limit}, "TRUE")
 
     def _scan(self, prefix: str, words: Sequence[str]) -> Sequence[Any]:
         """The records of the organization with a name that begins with the prefix and contains the words."""
-        values: dict[str, object] = {"kind": self._kind, "beginning": prefix, "end": prefix + _LAST}
-        values |= {"scanned": _MAX_SCANNED, "limit": self._limit * _NAMES_OF_RECORD}
-        values["organization"] = self._organization_id
+        values: dict[str, object] = {"scanned": _MAX_SCANNED, "limit": self._limit * _NAMES_OF_RECORD}
         conditions = ["s.organization_id = :organization"] if self._organization_id else []
         for number, word in enumerate(words):
             values[f"word{number}"] = "%" + re.sub(r"([%_!])", r"!\1", word) + "%"
             conditions.append(f"s.name LIKE :word{number} ESCAPE '!'")
-        return run(self._connection, _SCAN, values, matches=" AND ".join(conditions), **self._parts).all()
+        return self._read(prefix, values, " AND ".join(conditions))
+
+    def _read(self, prefix: str, values: Mapping[str, object], matches: str) -> Sequence[Any]:
+        names = {"kind": self._kind, "beginning": prefix, "end": prefix + _LAST, "organization": self._organization_id}
+        return run(self._connection, _SEARCH, {**names, **values}, matches=matches, **self._parts).all()
 
     def _has_all(self, words: Sequence[str], row: Sequence[Any]) -> bool:
         """Whether the record belongs to the organization of the search and has all words."""
