@@ -89,15 +89,15 @@ def shadow_tables(engine: Engine, tables: Iterable[Table]) -> None:
 
 def shadow(connection: Connection, table: Table) -> None:
     """Puts a temporary copy of the table in front of it, unless there is one."""
-    schema = _schema_if_lasting(connection, table)
-    if schema is None:
+    if _is_shadowed(connection, table):
         return
+    lasting = lasting_name(connection, table)
     definition = str(CreateTable(table).compile(dialect=connection.dialect)).strip()
     connection.exec_driver_sql(definition.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1))
     names = ", ".join(column.name for column in table.columns)
     ordered = ", ".join(column.name for column in table.primary_key)
     connection.exec_driver_sql(
-        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {schema}.{table.name} ORDER BY {ordered}"  # noqa: S608 - names of our own tables
+        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting} ORDER BY {ordered}"  # noqa: S608 - names of our own tables
     )
     for index in sorted(table.indexes, key=lambda index: str(index.name)):
         connection.execute(CreateIndex(index))
@@ -172,19 +172,12 @@ def lasting_name(connection: Connection, table: Table) -> str:
     return f"{schema.scalar_one()}.{table.name}"
 
 
-def _schema_if_lasting(connection: Connection, table: Table) -> str | None:
-    """The schema of the table. None if a temporary table shadows it."""
+def _is_shadowed(connection: Connection, table: Table) -> bool:
     if is_sqlite(connection):
         shadows = "SELECT 1 FROM sqlite_temp_master WHERE type = 'table' AND name = :name"
-        return None if connection.execute(text(shadows), {"name": table.name}).first() else "main"
-    stored = connection.execute(
-        text(
-            "SELECT quote_ident(n.nspname) AS schema, c.relpersistence FROM pg_class c"
-            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
-        ),
-        {"name": table.name},
-    ).one()
-    return None if stored.relpersistence == "t" else str(stored.schema)
+    else:
+        shadows = "SELECT 1 FROM pg_class WHERE oid = to_regclass(:name) AND relpersistence = 't'"
+    return connection.execute(text(shadows), {"name": table.name}).first() is not None
 
 
 def _continue_sequence(connection: Connection, table: Table) -> None:
