@@ -306,7 +306,6 @@ READERS_OF_THE_ACCESS_MODEL = {
     "access/search.py": "searches all records",
     "access/origins.py": "reads aliases",
     "access/contents.py": "counts and exports",
-    "access/stored_problems.py": "reads single users",
 }
 """Modules that read tables of the access model, and why they handle records without effect correctly."""
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
+from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import ContextGrant, Document, Folder, Grant, Group, GroupMember, Membership
 from app.foundation.database.statements import json_lists, run
@@ -33,17 +34,14 @@ class BrokenReference(StrEnum):
     @property
     def sentence(self) -> str:
         """The cause in words."""
-        return _SENTENCES[self]
+        match self:
+            case BrokenReference.FOLDER:
+                return "its folder, or one above it, is unknown"
+            case BrokenReference.CYCLE:
+                return "the folders above it form a cycle"
+            case _:
+                return f"its {self} is unknown"
 
-
-_SENTENCES: Mapping[BrokenReference, str] = {
-    BrokenReference.ORGANIZATION: "its organization is unknown",
-    BrokenReference.USER: "its user is unknown",
-    BrokenReference.GROUP: "its group is unknown",
-    BrokenReference.DOCUMENT: "its document is unknown",
-    BrokenReference.FOLDER: "its folder, or one above it, is unknown",
-    BrokenReference.CYCLE: "the folders above it form a cycle",
-}
 
 # `above` is the next folder of the walk: empty at the top, NULL if it does not exist. UNION ends walks in cycles. The
 # subquery makes both databases look up one folder at a time.
@@ -92,47 +90,27 @@ Without DISTINCT, PostgreSQL multiplies the folders at the top by all folders in
 a hash table, it scans the effective folders for each row.
 """
 
-_ORGANIZATION = """
-  WHEN NOT EXISTS (SELECT 1 FROM model_organization x WHERE x.organization_id = {row}.organization_id)
-    THEN 'organization'"""
-_USER = """
-  WHEN {row}.user_id <> '' AND NOT EXISTS (SELECT 1 FROM model_user x WHERE x.user_id = {row}.user_id) THEN 'user'"""
-_GROUP = """
-  WHEN {row}.{column} <> '' AND NOT EXISTS (
-    SELECT 1 FROM model_group x
-    WHERE x.organization_id = {row}.organization_id AND x.organization_user_group_id = {row}.{column}) THEN 'group'"""
-_IN_GROUP = _GROUP.replace("{column}", "organization_user_group_id")
-_DOCUMENT = """
-  WHEN {row}.document_id <> '' AND NOT EXISTS (
-    SELECT 1 FROM model_document x
-    WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id) THEN 'document'"""
-NOT_IN_A_FOLDER = """CASE WHEN ({row}.organization_id, {folder}) IN (
+
+def not_in_a_folder(row: str, folder: str) -> str:
+    """A condition: ``folder``, an expression, is not in ``effective_folder``. ``row`` has its organization.
+
+    Neither a join, because PostgreSQL underestimates the effective folders and would join them by organization alone,
+    nor NOT IN, for which SQLite reads all of them to see if any is NULL.
+    """
+    return f"""CASE WHEN ({row}.organization_id, {folder}) IN (
     SELECT e.organization_id, e.folder_id FROM effective_folder e) THEN FALSE ELSE TRUE END"""
-"""A condition: the folder is not in ``effective_folder``.
 
-Neither a join, because PostgreSQL underestimates the effective folders and would join them by organization alone, nor
-NOT IN, for which SQLite reads all of them to see if any is NULL.
-"""
 
-_FOLDER = f"""
-  WHEN {{folder}} <> '' AND {NOT_IN_A_FOLDER}
-    THEN CASE WHEN ({{row}}.organization_id, {{folder}}) IN (
-      SELECT e.organization_id, e.folder_id FROM endless_folder e) THEN 'cycle' ELSE 'folder' END"""
-_OWN_FOLDER = _FOLDER.replace("{folder}", "{row}.folder_id")
-_ID_FROM_DOCUMENT = """(
-    SELECT x.folder_id FROM model_document x
-    WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)"""
-_FOLDER_OF_DOCUMENT = _FOLDER.replace("{folder}", _ID_FROM_DOCUMENT)
-
-_CAUSES: Mapping[str, str] = {
-    Membership.kind: _ORGANIZATION + _USER,
-    Group.kind: _ORGANIZATION,
-    GroupMember.kind: _ORGANIZATION + _USER + _IN_GROUP + _GROUP.replace("{column}", "member_group_id"),
-    Folder.kind: _ORGANIZATION + _OWN_FOLDER,
-    Document.kind: _ORGANIZATION + _OWN_FOLDER,
-    Grant.kind: _ORGANIZATION + _OWN_FOLDER + _DOCUMENT + _FOLDER_OF_DOCUMENT + _USER + _IN_GROUP,
-    ContextGrant.kind: _ORGANIZATION + _DOCUMENT + _FOLDER_OF_DOCUMENT + _USER + _IN_GROUP,
+_REFERENCES: Mapping[str, Sequence[str]] = {
+    Membership.kind: ("organization_id", "user_id"),
+    Group.kind: ("organization_id",),
+    GroupMember.kind: ("organization_id", "user_id", "organization_user_group_id", "member_group_id"),
+    Folder.kind: ("organization_id", "folder_id"),
+    Document.kind: ("organization_id", "folder_id"),
+    Grant.kind: ("organization_id", "folder_id", "document_id", "user_id", "organization_user_group_id"),
+    ContextGrant.kind: ("organization_id", "document_id", "user_id", "organization_user_group_id"),
 }
+"""kind → the columns whose ids must be effective, in the order in which they are checked."""
 
 
 def cause(kind: str, row: str) -> str:
@@ -141,18 +119,43 @@ def cause(kind: str, row: str) -> str:
     ``row`` is an alias with the columns of the kind's key, of a document also ``folder_id``. The statement defines
     ``effective_folder`` and ``endless_folder``. Organizations and users are always effective.
     """
-    if kind not in _CAUSES:
+    if kind not in _REFERENCES:
         return "''"
-    return f"CASE{_CAUSES[kind].replace('{row}', row)} ELSE '' END"
+    return f"CASE{''.join(_when_broken(kind, row, column) for column in _REFERENCES[kind])} ELSE '' END"
 
 
-_OF_REQUESTED_DOCUMENT = _ID_FROM_DOCUMENT.replace("{row}", "requested")
+def _when_broken(kind: str, row: str, column: str) -> str:
+    """The branch of ``cause`` for one column."""
+    if column == "folder_id":
+        return _when_not_in_a_folder(row, f"{row}.folder_id")
+    target = TABLES_OF_KIND[KINDS[kind].by_attribute[column].refers_to]
+    *within, item = target.keys
+    same = " AND ".join([*(f"x.{name} = {row}.{name}" for name in within), f"x.{item} = {row}.{column}"])
+    missing = f"""
+  WHEN {row}.{column} <> '' AND NOT EXISTS (SELECT 1 FROM {target.table.name} x WHERE {same}) THEN '{target.kind}'"""
+    return missing + (_when_not_in_a_folder(row, _folder_of_document(row)) if column == "document_id" else "")
+
+
+def _when_not_in_a_folder(row: str, folder: str) -> str:
+    return f"""
+  WHEN {folder} <> '' AND {not_in_a_folder(row, folder)}
+    THEN CASE WHEN ({row}.organization_id, {folder}) IN (
+      SELECT e.organization_id, e.folder_id FROM endless_folder e) THEN 'cycle' ELSE 'folder' END"""
+
+
+def _folder_of_document(row: str) -> str:
+    return f"""(
+    SELECT x.folder_id FROM model_document x
+    WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)"""
+
+
 _FOLDERS_OF: Mapping[str, str] = {
     Folder.kind: "SELECT organization_id, folder_id FROM requested",
     Document.kind: "SELECT organization_id, folder_id FROM requested WHERE folder_id <> ''",
     Grant.kind: f"""SELECT organization_id, CASE WHEN folder_id <> '' THEN folder_id
-      ELSE {_OF_REQUESTED_DOCUMENT} END FROM requested""",
-    ContextGrant.kind: f"SELECT organization_id, {_OF_REQUESTED_DOCUMENT} FROM requested WHERE document_id <> ''",
+      ELSE {_folder_of_document("requested")} END FROM requested""",
+    ContextGrant.kind: f"""SELECT organization_id, {_folder_of_document("requested")}
+      FROM requested WHERE document_id <> ''""",
 }
 _NO_FOLDERS = "SELECT '', '' FROM requested WHERE FALSE"
 
@@ -175,7 +178,7 @@ def find_causes(
     ``keys``: the values of the primary key, absent ids as empty text.
     """
     requested = sorted({tuple(key) for key in keys})
-    if not requested or kind not in _CAUSES:
+    if not requested or kind not in _REFERENCES:
         return {}
     table = TABLES_OF_KIND[kind]
     columns = [*table.keys, "folder_id"] if kind == Document.kind else table.keys

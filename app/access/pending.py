@@ -4,28 +4,14 @@ They are stored in the transaction that changes the access model, so they surviv
 runs about them (``app.sync.runs.queue``).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Table,
-    and_,
-    delete,
-    false,
-    func,
-    literal,
-    not_,
-    select,
-    text,
-    true,
-    union,
-)
+from sqlalchemy import Connection, Table, delete, func, select
 
-from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
+from app.access.refresh.tables import CHANGE_PARTS, ModelTables
 from app.access.source_tables import TouchedRow
-from app.foundation.database.statements import json_lists, run
+from app.foundation.database.statements import json_list, run
 
 ORGANIZATION, USER = "organization", "user"
 
@@ -33,7 +19,7 @@ _PENDING: Table = TouchedRow.__table__
 
 _STORE = """
 INSERT INTO touched (sort, item_id, since)
-SELECT @part(changed.value, 0), @part(changed.value, 1), :since FROM (@list(items)) AS changed WHERE true
+SELECT DISTINCT '{sort}', {column}, CAST(:since AS BIGINT) FROM {delta} WHERE change <> {owner} AND NOT ({covered})
 ON CONFLICT DO NOTHING
 """
 
@@ -54,44 +40,42 @@ class CoveredByRun:
     user_ids: tuple[str, ...] = ()
 
 
-def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: int) -> None:
-    """Stores the organizations and users of the changed rows of the access model, except the ``covered`` rows.
+def store_pending(
+    connection: Connection, kinds: Iterable[ModelTables], covered: CoveredByRun | None, now_ms: int
+) -> None:
+    """Stores the organizations and users of the changed rows of these kinds, except the ``covered`` rows.
 
     Those that are pending already keep their time. If an alias moves to another user, the merge also changes the
     records that use it.
     """
-    changed = connection.execute(_CHANGED if covered is None else _changed(covered))
-    items = sorted((sort, item_id) for sort, item_id in changed if item_id)
-    if items:
-        run(connection, _STORE, {"since": now_ms, "items": json_lists(items)})
+    parameters: dict[str, object] = {"since": now_ms}
+    if covered is not None:
+        parameters["organization_ids"] = json_list(covered.organization_ids)
+        parameters["user_ids"] = json_list(covered.user_ids)
+    for tables in kinds:
+        is_within = "organization_id" in tables.keys
+        run(
+            connection,
+            _STORE,
+            parameters,
+            sort=ORGANIZATION if is_within else USER,
+            column="organization_id" if is_within else "user_id",
+            delta=tables.delta.name,
+            owner=CHANGE_PARTS["owner"],
+            covered="FALSE" if covered is None else _covered_sql(tables, covered),
+        )
 
 
-def _changed(covered: CoveredByRun | None = None) -> CompoundSelect[str, str]:
-    """A query for the changed organizations and users."""
-    queries = []
-    for tables in MODEL_TABLES:
-        delta = tables.delta.c
-        conditions = [delta.change != int(RowChange.OWNER)]
-        if covered is not None:
-            conditions.append(not_(_is_covered(tables, covered)))
-        if "organization_id" in tables.keys:
-            queries.append(select(literal(ORGANIZATION), delta.organization_id).where(*conditions))
-        elif "user_id" in tables.keys:
-            queries.append(select(literal(USER), delta.user_id).where(*conditions))
-    return union(*queries)
-
-
-def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[bool]:
-    conditions = [
-        tables.delta.c[name].in_(ids) if name in tables.keys else false()
-        for name, ids in (("organization_id", covered.organization_ids), ("user_id", covered.user_ids))
-        if ids
-    ]
-    return and_(true(), *conditions)
-
-
-_CHANGED = text(str(_changed().compile(compile_kwargs={"literal_binds": True})))
-"""The query without covered rows, compiled once."""
+def _covered_sql(tables: ModelTables, covered: CoveredByRun) -> str:
+    """The condition that a run is about the changed row."""
+    conditions = []
+    if covered.organization_ids:
+        conditions.append(
+            "organization_id IN (@list(organization_ids))" if "organization_id" in tables.keys else "FALSE"
+        )
+    if covered.user_ids:
+        conditions.append("user_id IN (@list(user_ids))" if "user_id" in tables.keys else "FALSE")
+    return " AND ".join(conditions) or "TRUE"
 
 
 def pending_since(connection: Connection) -> int | None:

@@ -209,6 +209,10 @@ class ProblemSample:
         self.first.extend(problems[: limit - len(self.first)])
 
 
+ProblemSamples = Mapping[tuple[int, str], ProblemSample]
+"""(source, sort) → its problems."""
+
+
 class ProblemList:
     """The problems of a report: counts all of them and lists at most ``PROBLEMS_KEPT``.
 
@@ -216,7 +220,8 @@ class ProblemList:
     """
 
     def __init__(self) -> None:
-        self._by_source: dict[tuple[str, AnySort], ProblemSample] = {}
+        self.by_source: dict[tuple[str, AnySort], ProblemSample] = {}
+        """(source, sort) → its problems."""
         self._listed: list[Problem] = []
         self._counts: Counter[AnySort] = Counter()
         self._similar: Counter[_Shape] = Counter()
@@ -241,9 +246,8 @@ class ProblemList:
         for (source, sort), sample in others.by_source.items():
             self._add_to_source(source, sort, sample.count, sample.first)
 
-    def add_samples(self, samples: Mapping[tuple[int, str], ProblemSample]) -> None:
-        """Adds problems that were counted in the database: (source, sort) → their number, and at least
-        the first of them."""
+    def add_samples(self, samples: ProblemSamples) -> None:
+        """Adds problems that were counted in the database, at least one of each source and sort."""
         for (_, name), sample in samples.items():
             sort = ProblemSort(name)
             self._counts[sort] += sample.count
@@ -251,15 +255,10 @@ class ProblemList:
             self._add_to_source(sample.first[0].source, sort, sample.count, sample.first)
 
     def _add_to_source(self, source: str, sort: AnySort, count: int, problems: Sequence[Problem]) -> None:
-        self._by_source.setdefault((source, sort), ProblemSample()).add(count, problems)
+        self.by_source.setdefault((source, sort), ProblemSample()).add(count, problems)
 
     def _list(self, problems: Sequence[Problem]) -> None:
         self._listed.extend(problems[: PROBLEMS_KEPT - len(self._listed)])
-
-    @property
-    def by_source(self) -> Mapping[tuple[str, AnySort], ProblemSample]:
-        """(source, sort) → its problems."""
-        return self._by_source
 
     @property
     def listed(self) -> tuple[Problem, ...]:

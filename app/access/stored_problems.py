@@ -6,23 +6,24 @@ A read stores the problems that it finds itself (``store_read_problems``), in th
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, insert, or_, select, update
 
 from app.access.problems import (
     PROBLEMS_KEPT,
+    AnySort,
     Problem,
     ProblemCause,
     ProblemList,
     ProblemSample,
+    ProblemSamples,
     ProblemSort,
     UnclearDisabling,
 )
-from app.access.records import Fill
-from app.access.refresh.fills import is_disabling_sql
-from app.access.refresh.problems import NO_SOURCE, ProblemSamples, find_problems, remaining_problems
+from app.access.refresh.fills import find_unclear_disabling
+from app.access.refresh.problems import NO_SOURCE, find_problems, remaining_problems
 from app.access.refresh.reads import FAILED, StagedRead
 from app.access.refresh.sources import SOURCE, STATE, UNCONFIGURED_POSITION
 from app.access.revisions import current_revision
@@ -41,6 +42,7 @@ _COUNT = ProblemCountRow.__table__
 _PROBLEM = ProblemRow.__table__
 
 _SORTS = [sort.value for sort in ProblemSort]
+_SORT_OF_NAME: Mapping[str, AnySort] = {sort.value: sort for sort in (*ProblemSort, *UnclearDisabling)}
 _NAME = func.coalesce(SOURCE.c.name, NO_SOURCE_NAME).label("name")
 _IS_REPORTED = or_(SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_id == NO_SOURCE)
 
@@ -57,40 +59,12 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
             return
         if state.counted_at is not None and now_ms - state.counted_at < every_ms:
             return
-        samples = {**find_problems(connection), **_unclear_disabling(connection)}
+        samples = {**find_problems(connection), **find_unclear_disabling(connection)}
         count = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
     with writing(engine) as connection:
         newer = STATE.c.counted_changes < state.changes
         if connection.execute(update(STATE).where(newer).values(**count, counted_at=now_ms)).rowcount:
             _store(connection, samples, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
-
-
-_DISABLING = """
-SELECT c.source_id, c.users <> 0 AS is_several, COUNT(*) AS records, MIN(c.named) AS named
-FROM (
-  SELECT f.source_id, CASE WHEN f.user_alias = '' THEN f.user_id ELSE f.user_alias END AS named,
-    CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM model_user u WHERE u.user_id = f.user_id)
-      ELSE (SELECT COUNT(*) FROM fill_binding b WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id)
-    END AS users
-  FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {is_disabling}) f) AS c
-WHERE c.users <> 1 GROUP BY c.source_id, c.users <> 0
-"""
-
-_BOUND = """
-SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :alias ORDER BY user_id @bytes LIMIT 3
-"""
-
-
-def _unclear_disabling(connection: Connection) -> ProblemSamples:
-    """The disabling fills that do not match exactly one user, with an example for each source."""
-    samples = {}
-    for row in run(connection, _DISABLING, is_disabling=is_disabling_sql("s")).all():
-        sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
-        of_alias = {"source_id": row.source_id, "alias": row.named}
-        users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()
-        example = Problem(sort, "", "", kind=Fill.kind, key=(row.named,), detail=users)
-        samples[row.source_id, sort.value] = ProblemSample(row.records, [example])
-    return samples
 
 
 # Storing.
@@ -201,11 +175,11 @@ def _storable(problem: Problem) -> Problem:
 
 def _problem_from_row(row: Row[Any]) -> Problem:
     return Problem(
-        sort=ProblemSort(row.sort),
+        sort=_SORT_OF_NAME[row.sort],
         source=row.name,
         place=row.place,
         text="" if row.kind else row.cause,
-        cause=ProblemCause(row.cause) if row.kind else None,
+        cause=ProblemCause(row.cause) if row.kind and row.cause else None,
         kind=row.kind,
         key=tuple(json.loads(row.key)),
         detail=tuple(json.loads(row.detail)),
@@ -277,38 +251,18 @@ def first_problems(connection: Connection, source: str, sort: str, *, only_remai
     return [*from_reads, *counted][:PROBLEMS_KEPT]
 
 
-@dataclass(slots=True)
-class DisablingFills:
-    """The disabling fills of a source that do not match exactly one user."""
-
-    source: str
-    nobody: int = 0
-    """The number of those that match no user."""
-    example_of_nobody: str = ""
-    """The alias or user id of one of them."""
-    several: int = 0
-    """The number of those that match several users, and disable all of them."""
-    example_of_several: str = ""
-    """The alias of one of them."""
-    users: tuple[str, ...] = field(default=())
-    """The first users that it disables."""
-
-
-def unclear_disabling(connection: Connection) -> list[DisablingFills]:
-    """The configured sources with such fills, in the order of the configuration."""
-    by_source: dict[str, DisablingFills] = {}
+def unclear_disabling(connection: Connection) -> Mapping[str, Mapping[AnySort, ProblemSample]]:
+    """Configured source → ``UnclearDisabling`` → its disabling fills of this sort, with an example. In the order of the
+    configuration."""
+    by_source: dict[str, dict[AnySort, ProblemSample]] = {}
     rows = connection.execute(
-        select(SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)
-        .join(SOURCE, SOURCE.c.source_id == _COUNT.c.source_id)
-        .join(_PROBLEM, and_(_PROBLEM.c.source_id == _COUNT.c.source_id, _PROBLEM.c.sort == _COUNT.c.sort))
+        select(_PROBLEM, SOURCE.c.name, _COUNT.c.problems)
+        .join(SOURCE, SOURCE.c.source_id == _PROBLEM.c.source_id)
+        .join(_COUNT, and_(_COUNT.c.source_id == _PROBLEM.c.source_id, _COUNT.c.sort == _PROBLEM.c.sort))
         .where(_COUNT.c.sort.in_([sort.value for sort in UnclearDisabling]), SOURCE.c.position < UNCONFIGURED_POSITION)
         .order_by(SOURCE.c.position)
     )
     for row in rows:
-        fills = by_source.setdefault(row.name, DisablingFills(row.name))
-        (example,) = json.loads(row.key)
-        if row.sort == UnclearDisabling.NOBODY:
-            fills.nobody, fills.example_of_nobody = row.problems, example
-        else:
-            fills.several, fills.example_of_several, fills.users = row.problems, example, tuple(json.loads(row.detail))
-    return list(by_source.values())
+        example = _problem_from_row(row)
+        by_source.setdefault(row.name, {})[example.sort] = ProblemSample(row.problems, [example])
+    return by_source

@@ -26,9 +26,10 @@ from app.access.records import (
     User,
 )
 from app.access.refresh.reads import CHANGES, PARTIAL, ReadResult, StagedRead
-from app.access.refresh.refresh import AppliedChange, Refresh, RefreshResult
+from app.access.refresh.refresh import Refresh, RefreshResult
 from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange
+from app.access.revisions import ModelChange
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from tests.access.test_merging import BASE, SOURCES, Read, emptied, model_of, reads, records, run_refresh
@@ -40,12 +41,12 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 KEPT = {tables.kind: tables for tables in REFRESH_TABLES}
 
 
-def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()) -> AppliedChange:
+def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()) -> ModelChange:
     """Adds, replaces and removes records of a source, as one change."""
     with reading(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
 
-    def compare(connection: Connection) -> bool:
+    def compare(connection: Connection) -> None:
         read = StagedRead(source_id=source_id, name=source, records=len(upserted), verdict=PARTIAL)
         compute_source_changes(connection, [read])
         for record in removed:
@@ -58,7 +59,6 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
                     [*tables.source_keys, "change"], gone.where(source_table.c.source_id == source_id, *same)
                 )
             )
-        return True
 
     def keep(connection: Connection, counts: SourceCounts) -> None:
         changed = total(counts)
@@ -69,9 +69,10 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
         refresh.staging.open_source(source_id)
         for line, record in enumerate(upserted):
             refresh.staging.add(record, f"push[{line}]")
-        applied = refresh.apply_changes(compare, keep)
-    assert applied is not None
-    return applied
+        refresh.staging.flush()
+        with refresh.changing() as connection:
+            compare(connection)
+            return refresh.write_changes(connection, keep)
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def test_merging_by_key_has_the_result_of_merging_everything(
             assert read_changes(keyed, step).change == read_changes(everything, step).change
         else:
             pushed = SOURCES[step.source], [*step.upserted.values()], [*step.removed.values()]
-            assert push(keyed, *pushed).change == push(everything, *pushed).change
+            assert push(keyed, *pushed) == push(everything, *pushed)
         assert state_of(keyed) == state_of(everything)
 
 
@@ -270,10 +271,10 @@ def test_change_reads_no_whole_table(database_url: str) -> None:
         Grant(organization_id="o", document_id="new", user_alias="a3"),
         Fill(user_alias="a4", disabled=True),
     ]
-    assert push(engine, "first", pushed).change.changes["grant"].added == 1
+    assert push(engine, "first", pushed).changes["grant"].added == 1
     # An alias changes hands.
     pushed = [User(user_id="u2", name="", email=""), User(user_id="u3", name="", email="", aliases=("a2", "a3"))]
-    changes = push(engine, "first", pushed).change.changes
+    changes = push(engine, "first", pushed).changes
     assert (changes["grant"].added, changes["grant"].removed, changes["user"].updated) == (300, 300, 1)
     assert len(plans) > 60
     assert [(statement, plan) for statement, plan in plans if READS_ALL.search(plan)] == []

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Row, Table
 
 from app.access.candidate import shadow
 from app.access.kinds import KINDS
+from app.access.problems import Problem, ProblemSample, ProblemSamples, UnclearDisabling
 from app.access.record_tables import payload_and_digest
 from app.access.records import FieldType, Fill, User
 from app.access.refresh.session import RefreshSession
@@ -141,6 +142,36 @@ def update_bindings(session: RefreshSession, connection: Connection) -> None:
         run(connection, _REMOVE_BINDINGS, **parts)
     if added:
         run(connection, _ADD_BINDINGS, **parts)
+
+
+# Disabling fills that do not match exactly one user.
+
+_DISABLING = """
+SELECT c.source_id, c.users <> 0 AS is_several, COUNT(*) AS records, MIN(c.named) AS named
+FROM (
+  SELECT f.source_id, CASE WHEN f.user_alias = '' THEN f.user_id ELSE f.user_alias END AS named,
+    CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM model_user u WHERE u.user_id = f.user_id)
+      ELSE (SELECT COUNT(*) FROM fill_binding b WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id)
+    END AS users
+  FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {is_disabling}) f) AS c
+WHERE c.users <> 1 GROUP BY c.source_id, c.users <> 0
+"""
+
+_BOUND = """
+SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :alias ORDER BY user_id @bytes LIMIT 3
+"""
+
+
+def find_unclear_disabling(connection: Connection) -> ProblemSamples:
+    """The disabling fills that do not match exactly one user, with an example for each source."""
+    samples = {}
+    for row in run(connection, _DISABLING, is_disabling=is_disabling_sql("s")).all():
+        sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
+        of_alias = {"source_id": row.source_id, "alias": row.named}
+        users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()
+        example = Problem(sort, "", "", kind=Fill.kind, key=(row.named,), detail=users)
+        samples[row.source_id, sort.value] = ProblemSample(row.records, [example])
+    return samples
 
 
 # Values.

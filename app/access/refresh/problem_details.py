@@ -1,7 +1,7 @@
 """Looks up the details of problems, such as the place where another source provides the key.
 
-A push reports every record without effect, in its transaction. So the number of statements depends on the causes, the
-columns and the sources, and not on the number of problems.
+A push reports every record without effect, in its transaction. So the number of statements depends on the causes and
+the columns, and not on the number of problems.
 """
 
 # ruff: noqa: S608 - these texts consist of constants of this module and of names of columns and tables
@@ -86,39 +86,27 @@ def _referenced_key(target: Table, column: str, row: Row[Any]) -> _Key:
 
 def _places(connection: Connection, tables: RefreshTables, keys: Sequence[tuple[int, _Key]]) -> list[str]:
     """Where each source provides each key first, in the order of ``keys``. Empty if it does not."""
-    keys_of_source: dict[int, set[_Key]] = defaultdict(set)
-    for source_id, key in keys:
-        keys_of_source[source_id].add(key)
-    places = {
-        source_id: _first_places(connection, tables, source_id, keys_of_source[source_id])
-        for source_id in keys_of_source
-    }
-    return [places[source_id].get(key, "") for source_id, key in keys]
-
-
-def _first_places(
-    connection: Connection, tables: RefreshTables, source_id: int, keys: Collection[_Key]
-) -> dict[_Key, str]:
-    """Key → where the source provides it first."""
-    first: dict[_Key, tuple[tuple[str, int, str], str]] = {}
-    for row in run(connection, _places_statement(tables.kind), {"keys": json_lists(keys), "source_id": source_id}):
-        key, order = tuple(json.loads(row.key)), (row.origin, len(row.rule), row.rule)
-        if key not in first or order < first[key][0]:
-            first[key] = order, row.place
-    return {key: place for key, (_, place) in first.items()}
+    texts = [json.dumps([str(source_id), *key], ensure_ascii=False) for source_id, key in keys]
+    first: dict[str, tuple[tuple[str, int, str], str]] = {}
+    for row in run(connection, _places_statement(tables.kind), {"keys": json_list(set(texts))}):
+        order = (row.origin, len(row.rule), row.rule)
+        if row.key not in first or order < first[row.key][0]:
+            first[row.key] = order, row.place
+    return [first[text][1] if text in first else "" for text in texts]
 
 
 @cache
 def _places_statement(kind: str) -> str:
     tables = REFRESH_TABLES_OF_KIND[kind]
     names_user = tables.record_kind.names_user
-    same = _conditions("p", [None if names_user and name == "user_id" else name for name in tables.keys])
+    same = _conditions("p", [None if names_user and name == "user_id" else name for name in tables.keys], first=1)
     columns = "SELECT requested.value AS key, p.place, p.origin, p.rule FROM (@list(keys)) AS requested"
-    rows = f"CROSS JOIN {tables.source.name} p WHERE p.source_id = :source_id AND {same}"
+    rows = f"""CROSS JOIN {tables.source.name} p
+WHERE p.source_id = CAST(@part(requested.value, 0) AS INTEGER) AND {same}"""
     if not names_user:
         return f"{columns} {rows}"
     # The source names the user by the id, or by an alias.
-    user = f"@part(requested.value, {tables.keys.index('user_id')})"
+    user = f"@part(requested.value, {tables.keys.index('user_id') + 1})"
     return f"""
 {columns} {rows} AND p.user_id = {user} AND p.user_alias = ''
 UNION ALL
@@ -133,10 +121,10 @@ def _existing(connection: Connection, target: Table, keys: Collection[_Key]) -> 
     return {tuple(json.loads(key)) for key in run(connection, query, {"keys": json_lists(set(keys))}).scalars()}
 
 
-def _conditions(table: str, columns: Sequence[str | None]) -> str:
-    """The condition that the columns have the values of a requested key. None: any value."""
+def _conditions(table: str, columns: Sequence[str | None], *, first: int = 0) -> str:
+    """The condition that the columns have the values of a requested key, which begins at ``first``. None: any value."""
     return " AND ".join(
-        f"{table}.{name} = @part(requested.value, {number})" for number, name in enumerate(columns) if name is not None
+        f"{table}.{name} = @part(requested.value, {number})" for number, name in enumerate(columns, first) if name
     )
 
 

@@ -17,8 +17,8 @@ from itertools import groupby, islice
 from sqlalchemy import Connection, select
 
 from app.access.cycles import find_cycles
-from app.access.effective import ALL_FOLDERS, NOT_IN_A_FOLDER, REQUESTED_FOLDERS
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSort
+from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS, not_in_a_folder
+from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSamples, ProblemSort
 from app.access.records import (
     ContextGrant,
     Document,
@@ -41,9 +41,6 @@ NO_SOURCE = 0
 
 _MAX_EDGES = 200_000
 """The most groups in groups of an organization that are searched for cycles: about 60 MB."""
-
-MAX_PUSHED = 1_000_000
-"""The limit for pushes, which report every record without effect. No push has as many."""
 
 
 # Which records have a problem: one statement of three queries for each kind. ``records`` are those in the table
@@ -74,10 +71,6 @@ records AS (
   FROM {rows} r)"""
 
 
-def _not_in_a_folder(row: str) -> str:
-    return NOT_IN_A_FOLDER.format(row=row, folder=f"{row}.folder_id")
-
-
 _OWNED = "SELECT s.*, m.source_id AS owner, COALESCE(s.own_cause, CASE WHEN m.source_id <> s.source_id THEN 'owned'"
 _NO_ORGANIZATION = "WHEN o.organization_id IS NULL THEN 'organization_id'"
 _NO_USER = "WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'"
@@ -85,7 +78,7 @@ _NO_GROUP = """
   WHEN s.organization_user_group_id <> '' AND g.organization_user_group_id IS NULL THEN 'organization_user_group_id'"""
 _NO_DOCUMENT = f"""
   WHEN s.document_id <> '' AND (o.organization_id IS NULL OR d.document_id IS NULL
-    OR d.folder_id <> '' AND {_not_in_a_folder("d")}) THEN 'document_id'"""
+    OR d.folder_id <> '' AND {not_in_a_folder("d", "d.folder_id")}) THEN 'document_id'"""
 
 _BY_KEY = "LEFT JOIN {model} m ON {keys:m=s}"
 _BY_USER = "LEFT JOIN {model} m ON {other_keys:m=s} AND m.user_id = s.named_user"
@@ -119,18 +112,18 @@ LEFT JOIN model_group i
     Folder.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
   WHEN c.folder_id IS NOT NULL THEN 'folderCycle'
-  WHEN {_not_in_a_folder("s")} THEN 'parent_folder_id' END) AS cause_or_column
+  WHEN {not_in_a_folder("s", "s.folder_id")} THEN 'parent_folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
 LEFT JOIN cyclic_folder c ON c.organization_id = s.organization_id AND c.folder_id = s.folder_id
 """,
     Document.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
-  WHEN m.folder_id <> '' AND {_not_in_a_folder("m")} THEN 'folder_id' END) AS cause_or_column
+  WHEN m.folder_id <> '' AND {not_in_a_folder("m", "m.folder_id")} THEN 'folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
 """,
     Grant.kind: f"""
 {_OWNED}
-  WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR {_not_in_a_folder("s")})
+  WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR {not_in_a_folder("s", "s.folder_id")})
     THEN 'folder_id'
   {_NO_DOCUMENT} {_NO_GROUP} {_NO_USER} END) AS cause_or_column
 FROM records s {_BY_USER}
@@ -189,10 +182,6 @@ def _statement(kind: str, table: str, *, few: bool) -> str:
         requested = f"requested_folder (organization_id, folder_id) AS ({_FOLDERS_OF[kind]})"
         queries = [*([requested, REQUESTED_FOLDERS] if few else [ALL_FOLDERS]), _CYCLIC_FOLDERS, *queries]
     return tables.text(f"WITH RECURSIVE {','.join(queries)}{_COUNTED_AND_NUMBERED}", rows=table)
-
-
-ProblemSamples = Mapping[tuple[int, str], ProblemSample]
-"""(source, sort) → its problems."""
 
 
 class _Finder:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from app.access.refresh.pushed_keys import PUSH
 from app.access.refresh.sources import SOURCE
@@ -110,6 +110,15 @@ def _check_repetition(sequence: int, digest: str, last: int, digests: Mapping[in
     )
 
 
+_STORE = """
+INSERT INTO directory_push (source_id, sequence, answer, pushed_at, pushed_by, pushes, digests)
+VALUES (:source_id, :sequence, :answer, :now, :by, 1, :digests)
+ON CONFLICT (source_id) DO UPDATE SET sequence = {sequence}, pushes = directory_push.pushes + 1,
+  answer = excluded.answer, pushed_at = excluded.pushed_at, pushed_by = excluded.pushed_by, digests = excluded.digests
+RETURNING pushes
+"""
+
+
 def store_push(
     connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
@@ -117,34 +126,15 @@ def store_push(
     last = _last_push(connection, source_id)
     digests = [] if last is None else json.loads(last.digests)
     digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
-    pushes = 1 if last is None else last.pushes + 1
-    connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
-    connection.execute(
-        insert(PUSH).values(
-            source_id=source_id,
-            sequence=sequence,
-            answer=answer,
-            pushed_at=now_ms,
-            pushed_by=by,
-            pushes=pushes,
-            digests=json.dumps(digests[-DIGESTS_KEPT:] if digest else []),
-        )
-    )
-    return pushes
-
-
-_COUNT = """
-INSERT INTO directory_push (source_id, sequence, answer, pushed_at, pushed_by, pushes, digests)
-VALUES (:source_id, 1, '', :now, :by, 1, '[]')
-ON CONFLICT (source_id) DO UPDATE SET sequence = directory_push.sequence + 1, pushes = directory_push.pushes + 1,
-  answer = '', pushed_at = excluded.pushed_at, pushed_by = excluded.pushed_by, digests = '[]'
-RETURNING pushes
-"""
+    row = {"source_id": source_id, "sequence": sequence, "answer": answer, "now": now_ms, "by": by}
+    row["digests"] = json.dumps(digests[-DIGESTS_KEPT:] if digest else [])
+    return int(run(connection, _STORE, row, sequence="excluded.sequence").scalar_one())
 
 
 def count_push(connection: Connection, source_id: int, *, by: str, now_ms: int) -> int:
     """Stores a push without a sequence as the last one. Returns the number of pushes so far."""
-    return int(run(connection, _COUNT, {"source_id": source_id, "by": by, "now": now_ms}).scalar_one())
+    row = {"source_id": source_id, "sequence": 1, "answer": "", "now": now_ms, "by": by, "digests": "[]"}
+    return int(run(connection, _STORE, row, sequence="directory_push.sequence + 1").scalar_one())
 
 
 def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:

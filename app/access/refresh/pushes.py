@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, select, text, update
 from app.access.problems import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
+from app.access.refresh.problems import staged_problems
 from app.access.refresh.push_sequences import answer_to_repetition, store_push
 from app.access.refresh.pushed_keys import PUSH, PushKey, store_pushed_keys
 from app.access.refresh.reads import COMPLETE, PARTIAL, StagedRead
@@ -42,6 +43,9 @@ from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_lists
+
+_MAX_RECORDS = 1_000_000
+"""More than the records of any push: every record without effect is reported."""
 
 PushAuditHook = Callable[[Connection, Mapping[str, int], int], None]
 """A callback in the transaction that applies a push: its counts, and the number of pushes to its source so far."""
@@ -139,8 +143,6 @@ class _Application:
     clock: Clock
     only_pushed: bool
     audit_hook: PushAuditHook | None
-    earlier_answer: dict[str, Any] = field(default_factory=dict, init=False)
-    """The answer to an earlier push with the same sequence, which was applied meanwhile."""
     counts: dict[str, int] = field(default_factory=dict, init=False)
     removed_keys: int = field(default=0, init=False)
     """The number of keys that are removed. A key may have several rows."""
@@ -160,12 +162,21 @@ class _Application:
             refresh.staging.open_source(self.source_id)
             for place, (_, record) in zip(places, self._upserts.values(), strict=True):
                 refresh.staging.add(record, place)
-            applied = refresh.apply_changes(self._compare, self._store)
-        if applied is None:
-            return self.earlier_answer
-        reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
+            refresh.staging.flush()
+            with refresh.changing() as connection:
+                earlier_answer = _earlier_answer(connection, self.source_id, push)
+                if earlier_answer is not None:
+                    # It was applied meanwhile.
+                    return earlier_answer
+                self._compare(connection)
+                change = refresh.write_changes(connection, self._store)
+                kinds = {kind for kind, _ in self._upserts}
+                left_out = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS)
+        reasons = self._replaced | {
+            places[problem.place]: problem.reason for sample in left_out.values() for problem in sample.first
+        }
         answer = {
-            "revision": applied.change.revision,
+            "revision": change.revision,
             "sequence": push.sequence,
             "counts": self.counts,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
@@ -176,12 +187,8 @@ class _Application:
             connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
         return answer
 
-    def _compare(self, connection: Connection) -> bool:
-        """Computes the deltas and counts their keys. False: the push was applied before."""
-        answer = _earlier_answer(connection, self.source_id, self.push)
-        if answer is not None:
-            self.earlier_answer = answer
-            return False
+    def _compare(self, connection: Connection) -> None:
+        """Computes the deltas and counts their keys."""
         # A partial read adds and updates what was staged, and removes nothing.
         read = StagedRead(source_id=self.source_id, name=self.push.source, records=len(self._upserts), verdict=PARTIAL)
         compute_source_changes(connection, [read], of=self._tables)
@@ -192,7 +199,6 @@ class _Application:
                 tables.run(connection, _REMOVE, {"keys": json_lists(keys), "source_id": self.source_id})
             self.removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
             self.keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
-        return True
 
     def _store(self, connection: Connection, changes: SourceCounts) -> None:
         """Stores the state of the source after the push."""

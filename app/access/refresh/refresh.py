@@ -13,19 +13,18 @@ source the one that began last wins.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Connection, Engine, func, select, update
 
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
-from app.access.problems import Problem, ProblemList
+from app.access.problems import ProblemList, ProblemSamples
 from app.access.refresh.fills import FILL_BINDING
 from app.access.refresh.guard import Guard, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import Merge
 from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
-from app.access.refresh.problems import MAX_PUSHED, ProblemSamples, staged_problems
+from app.access.refresh.problems import staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.reads import StagedRead
 from app.access.refresh.session import RefreshSession
@@ -78,15 +77,6 @@ class RefreshResult:
     """The state of the database on which a candidate depends. None if it depends on none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedChange:
-    """The result of a change to the records of sources."""
-
-    change: ModelChange
-    left_out: tuple[Problem, ...]
-    """The staged records that have no effect."""
-
-
 class Refresh:
     """One refresh. Use it in a ``with`` statement. ``staging`` gets the records that are read."""
 
@@ -125,10 +115,8 @@ class Refresh:
         self._session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._session.__exit__(*error)
 
     def begin(
         self,
@@ -193,34 +181,20 @@ class Refresh:
             compute_source_changes(connection, [], forgotten)
             return self._write_reads(connection, [], forgotten, {})
 
-    def apply_changes(
-        self, compare: Callable[[Connection], bool], store: Callable[[Connection, SourceCounts], None]
-    ) -> AppliedChange | None:
-        """Applies a change in one transaction: the records of sources, the access model, the revision.
-
-        ``compare`` fills ``source_delta`` with what changes in the records, whose new values are staged. It looks them
-        up by key. False: there is nothing to do. ``store`` gets the counts of what is written, and writes in the same
-        transaction. If they raise, nothing changes.
-        """
-        self.staging.flush()
-        with self.changing() as connection:
-            if not compare(connection):
-                return None
-            change = self.write_changes(connection, store)
-            samples = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
-            return AppliedChange(change, tuple(problem for sample in samples.values() for problem in sample.first))
-
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """The transaction of a change, which may stage records and must end with ``write_changes`` if it fills
-        ``source_delta``."""
+        """The transaction of a change to the records of sources, the access model and the revision.
+
+        It fills ``source_delta`` with what changes in the records, whose new values are staged, and then calls
+        ``write_changes``. Rows are looked up by key.
+        """
         with self._session.change() as connection:
             self._session.index_staged()
             self._session.look_up_rows()
             yield connection
 
     def write_changes(self, connection: Connection, store: Callable[[Connection, SourceCounts], None]) -> ModelChange:
-        """Writes ``source_delta`` in the transaction of ``changing``, and merges it. See ``apply_changes``."""
+        """Writes ``source_delta`` in the transaction of ``changing``, calls ``store`` with the counts, and merges."""
         counts = count_source_changes(connection)
         write_source_rows(self._session, connection, counts)
         store(connection, counts)
@@ -263,7 +237,7 @@ class Refresh:
         kinds = Merge(self._session, connection, None if merge_all else counts).compute_deltas()
         now_ms = epoch_ms(self._clock())
         if self._store_pending:
-            store_pending(connection, self._covered, now_ms)
+            store_pending(connection, kinds, self._covered, now_ms)
         if merge_all:
             connection.execute(update(STATE).values(merge_all=False))
         changes = write_model_rows(self._session, connection, kinds)

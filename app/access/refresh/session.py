@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, Table, text
@@ -99,9 +98,7 @@ class RefreshSession:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         is_reusable = kind is None and self.has_few_rows and not self.on_candidate
         if is_reusable and self._connection.info[_TOTAL_ROWS] < _MAX_TOTAL_ROWS:
             self._return_to_pool()

@@ -58,7 +58,7 @@ class SourceError(ValueError):
 def make_state(connection: Connection) -> None:
     """Adds the row of ``directory_state`` if it is missing."""
     if connection.execute(select(STATE.c.state_id)).first() is None:
-        connection.execute(insert(STATE).values(state_id=1, merge_all=False, changes=0))
+        connection.execute(insert(STATE).values(state_id=1))
 
 
 def count_change(connection: Connection) -> None:
@@ -68,8 +68,7 @@ def count_change(connection: Connection) -> None:
 
 def add_source(connection: Connection, name: str, position: int) -> int:
     """Adds a source that was never read. Returns its id."""
-    values = {"name": name, "position": position, "reads_begun": 0, "read_in_force": 0, "records": 0}
-    added = insert(SOURCE).values(**values, last_verdict="", last_reason="").returning(SOURCE.c.source_id)
+    added = insert(SOURCE).values(name=name, position=position).returning(SOURCE.c.source_id)
     return int(connection.execute(added).scalar_one())
 
 

@@ -94,7 +94,7 @@ class Staging:
             return sorted(connection.execute(select_aliases(user_ids)).scalars())
 
     def open_source(self, source_id: int) -> None:
-        """Stages what is added from here on for this source without a read. For ``apply_changes``."""
+        """Stages what is added from here on for this source without a read. For ``Refresh.changing``."""
         self._open = {0: StartedRead(source_id)}
 
     def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:

@@ -16,7 +16,7 @@ import orjson
 from sqlalchemy import Connection
 
 from app.access.contents import SourceState, source_states
-from app.access.problems import ProblemSort
+from app.access.problems import ProblemSort, UnclearDisabling
 from app.access.refresh.reads import FAILED, PARTIAL, Refusal
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.foundation.clock import epoch_ms, from_epoch_ms
@@ -302,21 +302,23 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
 
 def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
     read_at = {state.name: state.last_good_at for state in states}
-    for fills in unclear_disabling(connection):
+    for source, fills in unclear_disabling(connection).items():
         parts = []
-        if fills.nobody:
-            parts.append(f"{fills.nobody:,} match no user, such as {quoted(fills.example_of_nobody)}")
-        if fills.several:
-            example = f"{quoted(fills.example_of_several)}: {', '.join(map(quoted, fills.users))}"
-            parts.append(f"{fills.several:,} match several users and disable them all, such as {example}")
+        if nobody := fills.get(UnclearDisabling.NOBODY):
+            (name,) = nobody.first[0].key
+            parts.append(f"{nobody.count:,} match no user, such as {quoted(name)}")
+        if several := fills.get(UnclearDisabling.SEVERAL):
+            (alias,), users = several.first[0].key, several.first[0].detail
+            example = f"{quoted(alias)}: {', '.join(map(quoted, users))}"
+            parts.append(f"{several.count:,} match several users and disable them all, such as {example}")
         yield Concern(
             cause=Cause.DISABLING,
-            about=fills.source,
-            fingerprint=" ".join(compress(("nobody", "several"), (fills.nobody, fills.several))),
-            size=fills.nobody + fills.several,
-            summary=_one_line(f"of the records of source {fills.source} that disable a user, {'; '.join(parts)}"),
+            about=source,
+            fingerprint=" ".join(compress(("nobody", "several"), (nobody, several))),
+            size=sum(sample.count for sample in fills.values()),
+            summary=_one_line(f"of the records of source {source} that disable a user, {'; '.join(parts)}"),
             advice="match users by a permanent id instead of an address, and remove fills for users who left",
-            since=_first_of(read_at.get(fills.source)),
+            since=_first_of(read_at.get(source)),
         )
 
 
