@@ -26,39 +26,35 @@ _EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} =
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source and its last read. Times are epoch milliseconds. None: never."""
+    """The state of a source and its last read: the columns of ``DirectorySourceRow``, and what follows from them.
+
+    Times are epoch milliseconds. None: never.
+    """
 
     name: str
     last_verdict: str
-    """complete, partial, failed. Empty before the first read."""
     last_reason: str
     last_read_at: int | None
     last_good_at: int | None
-    """When it was last read completely or partially: how old the records in force may be."""
+    """How old the records in force may be."""
     last_complete_at: int | None
     records: int
     """The number of its stored records, including those without effect."""
     is_configured: bool = True
     """Whether it was among the sources of the last refresh."""
     malformed: int = 0
-    """The number of malformed records of the last read."""
     dangling: int = 0
     """The number of its records that refer to a missing or ineffective record, as of the last count."""
     reports_changes: bool = False
     """Whether changes can be read: there is a cursor."""
     last_answered: str = ""
-    """The extent of its last read: ``changes``, ``part``, or empty for everything."""
     last_read_seconds: float = 0
-    """The duration of its last read."""
     last_full_at: int | None = None
-    """When everything was last read."""
     refusal: Refusal | None = None
     """Why its last complete read was not used as complete. None if it was."""
     last_refusal: Refusal | None = None
-    """The last refusal: of its records by the guard, or of the cursor by the source."""
     last_refused_at: int | None = None
     last_changed_at: int | None = None
-    """When a read last changed its records."""
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
     """kind → what that read changed."""
     kinds: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, true, update
 
 from app.access.problems import (
     PROBLEMS_KEPT,
@@ -64,7 +64,7 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
     with writing(engine) as connection:
         newer = STATE.c.counted_changes < state.changes
         if connection.execute(update(STATE).where(newer).values(**count, counted_at=now_ms)).rowcount:
-            _store(connection, samples, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
+            _store(connection, samples, now_ms)
 
 
 # Storing.
@@ -91,8 +91,7 @@ def store_read_problems(
             samples = _add_earlier(connection, read.source_id, samples, before)
         if samples != before:
             stored = {(read.source_id, sort): sample for sort, sample in samples.items()}
-            of_read = (and_(table.c.source_id == read.source_id, table.c.by_read) for table in (_COUNT, _PROBLEM))
-            _store(connection, stored, now_ms, *of_read, by_read=True)
+            _store(connection, stored, now_ms, read_source=read.source_id)
 
 
 _READ_AGAIN = """
@@ -132,16 +131,13 @@ def _load_of_reads(connection: Connection, source_id: int) -> dict[str, ProblemS
     return samples
 
 
-def _store(
-    connection: Connection,
-    new: ProblemSamples,
-    now_ms: int,
-    of_count: ColumnElement[bool],
-    of_problem: ColumnElement[bool],
-    *,
-    by_read: bool = False,
-) -> None:
-    """Replaces the stored counts and problems that meet the conditions."""
+def _store(connection: Connection, new: ProblemSamples, now_ms: int, *, read_source: int | None = None) -> None:
+    """Replaces the stored counts and problems: those that reads of a source found, or all that were counted."""
+    by_read = read_source is not None
+    of_count, of_problem = (
+        and_(table.c.by_read.is_(by_read), table.c.source_id == read_source if by_read else true())
+        for table in (_COUNT, _PROBLEM)
+    )
     rows = connection.execute(select(_COUNT).where(of_count))
     since = {(row.source_id, row.sort): row.since for row in rows}
     connection.execute(delete(_COUNT).where(of_count))

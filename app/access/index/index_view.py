@@ -235,13 +235,17 @@ class IndexView:
     def _context_keys(self, organization_id: str, user_id: str) -> dict[bytes, tuple[str, str, str]]:
         """The ends of the keys of context grants that may cover a question about the user → field, value, document."""
         keys: dict[bytes, tuple[str, str, str]] = {}
-        for question in self._questions:
-            if question.user_id == user_id and question.organization_id == organization_id:
-                for field, value in (question.context or {}).items():
-                    for ids in product((field,), (value, ANY_VALUE), ("", question.resource_id)):
-                        # No stored text contains half a surrogate pair.
-                        with suppress(UnicodeEncodeError):
-                            keys[key_part(*ids)] = ids
+        about_user = [
+            question
+            for question in self._questions
+            if question.user_id == user_id and question.organization_id == organization_id
+        ]
+        for question in about_user:
+            for field, value in (question.context or {}).items():
+                for ids in product((field,), (value, ANY_VALUE), ("", question.resource_id)):
+                    # No stored text contains half a surrogate pair.
+                    with suppress(UnicodeEncodeError):
+                        keys[key_part(*ids)] = ids
         return keys
 
     def _context_entries(self, holder: bytes, parts: AbstractSet[bytes]) -> Iterable[tuple[bytes, bytes]]:

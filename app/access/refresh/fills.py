@@ -1,12 +1,6 @@
 """Updates fills and their bindings during a refresh. A fill adds fields to a user of another source.
 
 The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
-
-A fill adds only fields that are missing or empty in the user's own record. Of several fills, the user's own source
-wins, then the most authoritative source, field by field. A user is disabled if the own record or any fill disables it.
-
-Users may be able to change their aliases, so an alias must not decide who is enabled again. A disabling fill binds each
-user who has its alias, even if several users have it. It adds no other field to users who are only bound.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

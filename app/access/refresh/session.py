@@ -7,7 +7,7 @@ Creating these tables takes longer than applying a small change. So a session wi
 connection to the pool. A larger session closes the connection.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib import import_module
@@ -69,14 +69,10 @@ class RefreshSession:
         self._sqlite = is_sqlite(engine)
         self._rows = 0
         """The number of rows written to the tables in this session."""
-        self._kinds_staged: set[str] = set()
+        self.kinds_staged: set[str] = set()
+        """The kinds of which records were staged, including dropped records."""
         self._is_staged_indexed = True
         self._looks_up_rows = False
-
-    @property
-    def kinds_staged(self) -> Collection[str]:
-        """The kinds of which records were staged, including dropped records."""
-        return self._kinds_staged
 
     @property
     def has_few_rows(self) -> bool:
@@ -173,7 +169,7 @@ class RefreshSession:
                     tables = REFRESH_TABLES_OF_KIND[kind]
                     self.fill(tables.staged.name, tables.source_columns, values)
                     self.count_rows(len(values))
-                    self._kinds_staged.add(kind)
+                    self.kinds_staged.add(kind)
             if self._is_staged_indexed and not self.has_few_rows:
                 # To index many rows together takes a fraction of the time.
                 self.run_all(f"DROP INDEX {tables.staged_index.name}" for tables in REFRESH_TABLES)
@@ -184,7 +180,7 @@ class RefreshSession:
         if not self._is_staged_indexed:
             self.run_all(str(CreateIndex(tables.staged_index)) for tables in REFRESH_TABLES)
             self._is_staged_indexed = True
-        for kind in sorted(self._kinds_staged):
+        for kind in sorted(self.kinds_staged):
             self.analyze_if_many(REFRESH_TABLES_OF_KIND[kind].staged, self._rows)
 
     def fill(self, table: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
