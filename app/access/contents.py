@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from app.access.effective import ALL_FOLDERS, cause
 from app.access.problems import ProblemSort
-from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.record_tables import KIND_TABLES, TABLES_OF_KIND, record_of
 from app.access.records import Record, User
 from app.access.refresh.reads import Acceptance, Refusal
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
@@ -167,7 +167,7 @@ def export_records(connection: Connection) -> Iterator[Record]:
         connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
     for kind_table in KIND_TABLES:
         if kind_table.kind == User.kind:
-            yield from _users(connection, kind_table)
+            yield from _users(connection)
             continue
         text = statement(
             connection,
@@ -181,13 +181,13 @@ def export_records(connection: Connection) -> Iterator[Record]:
         yield from map(kind_table.record_from_row, connection.execute(text, execution_options=streaming))
 
 
-def _users(connection: Connection, users: KindTable) -> Iterator[User]:
-    table = users.table
+def _users(connection: Connection) -> Iterator[User]:
+    table = TABLES_OF_KIND[User.kind].table
     with_alias = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
     query = select(table, MODEL_ALIAS.c.alias).select_from(with_alias).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
     rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
     for _, same_user in groupby(rows, key=lambda row: row.user_id):
         first, *others = same_user
-        user = users.record_from_row(first)
-        assert isinstance(user, User)  # noqa: S101 - the table has users
-        yield replace(user, aliases=tuple(row.alias for row in (first, *others) if row.alias is not None))
+        yield replace(
+            record_of(User, first), aliases=tuple(row.alias for row in (first, *others) if row.alias is not None)
+        )

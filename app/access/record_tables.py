@@ -7,10 +7,10 @@ those to which it refers. Fields without a column of their own are stored as JSO
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import orjson
-from sqlalchemy import Table
+from sqlalchemy import Row, Table
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind
 from app.access.records import AccessRole, AccessType, FieldType, Record
@@ -132,3 +132,11 @@ TABLES_OF_KIND: Mapping[str, KindTable] = {
 """The kinds of the access model, referred-to kinds first."""
 
 KIND_TABLES: Sequence[KindTable] = tuple(TABLES_OF_KIND.values())
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def record_of(kind: type[RecordT], row: Row[Any]) -> RecordT:
+    """The record of this class in a row of its table of the access model."""
+    return cast("RecordT", TABLES_OF_KIND[kind.kind].record_from_row(row))

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -16,7 +15,7 @@ from app.access.browse.lookup import find
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import QuestionLike
 from app.access.decision.view import group_path
-from app.access.record_tables import KIND_TABLES
+from app.access.record_tables import RecordT, record_of
 from app.access.records import (
     ContextGrant,
     Document,
@@ -34,10 +33,6 @@ from app.access.revisions import current_revision
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
 from app.foundation.ids import may_be_stored
-
-_RECORDS = {table.kind: table.record_from_row for table in KIND_TABLES}
-
-R = TypeVar("R", bound=Record)
 
 # A group that does not exist has no members. UNION ends the recursion in cycles. SQLite joins in the order of the text.
 _GROUPS = """
@@ -155,16 +150,15 @@ class SqlView:
         self._records.update(((kind.kind, *key), None) for key in keys)
         self._records.update((record.key, record) for record in records)
 
-    def _find(self, kind: type[R], *ids: str) -> R | None:
+    def _find(self, kind: type[RecordT], *ids: str) -> RecordT | None:
         key = (kind.kind, *ids)
         if key not in self._records:
             self._records[key] = find(self.connection, kind, *ids)
         record = self._records[key]
         return record if isinstance(record, kind) else None
 
-    def _select(self, kind: type[R], query: str, parameters: Mapping[str, object], **parts: str) -> list[R]:
-        records = map(_RECORDS[kind.kind], run(self.connection, query, parameters, **parts))
-        return [record for record in records if isinstance(record, kind)]
+    def _select(self, kind: type[RecordT], query: str, parameters: Mapping[str, object], **parts: str) -> list[RecordT]:
+        return [record_of(kind, row) for row in run(self.connection, query, parameters, **parts)]
 
 
 def _through_groups(above: Mapping[str, Sequence[str]]) -> dict[str, str]:

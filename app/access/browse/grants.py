@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from app.access.browse.lookup import ItemKey, find_all, find_names
 from app.access.effective import find_causes
-from app.access.record_tables import TABLES_OF_KIND
+from app.access.record_tables import record_of
 from app.access.records import Document, Folder, Grant, Group, User
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.statements import json_list, json_lists, run
@@ -67,7 +67,6 @@ WHERE g.organization_id = :organization_id AND g.folder_id = @part(requested.val
   AND g.document_id = @part(requested.value, 1) AND g.user_id = @part(requested.value, 2)
   AND g.organization_user_group_id = @part(requested.value, 3)
 """
-_FROM_ROW = TABLES_OF_KIND[Grant.kind].record_from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +208,10 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
         return {}
     parameters = {"organization_id": organization_id, "keys": json_lists(requested)}
     rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
-    grants: dict[_GrantKey, Grant] = {}
-    for row in rows:
-        record = _FROM_ROW(row)
-        assert isinstance(record, Grant)  # noqa: S101 - it is a row of that table
-        grants[row.folder_id, row.document_id, row.user_id, row.organization_user_group_id] = record
-    return grants
+    return {
+        (row.folder_id, row.document_id, row.user_id, row.organization_user_group_id): record_of(Grant, row)
+        for row in rows
+    }
 
 
 def _find_names(

@@ -1,22 +1,19 @@
 """Looks up single records of the access model by their ids, with their names and the folders above them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, CursorResult
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.kinds import KINDS
-from app.access.record_tables import TABLES_OF_KIND, KindTable
+from app.access.record_tables import TABLES_OF_KIND, KindTable, RecordT, record_of
 from app.access.records import Document, Folder, Record
 from app.foundation.database.statements import json_list, json_lists, run
 from app.foundation.ids import may_be_stored
 
 ItemKey = tuple[str, str]
 """An organization and an id in it. The first is empty for users and organizations themselves."""
-
-RecordT = TypeVar("RecordT", bound=Record)
-
 
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
 
@@ -65,8 +62,7 @@ def find(connection: Connection, of: type[RecordT], *key: str) -> RecordT | None
     table = TABLES_OF_KIND[of.kind]
     same = " AND ".join(f"t.{name} = :{name}" for name in table.keys)
     row = _run(connection, _ONE, table, dict(zip(table.keys, key, strict=True)), key=same).one_or_none()
-    record = None if row is None else table.record_from_row(row)
-    return record if isinstance(record, of) else None
+    return None if row is None else record_of(of, row)
 
 
 def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, RecordT]:
@@ -79,10 +75,8 @@ def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
     records: dict[ItemKey, RecordT] = {}
     for row in _run(connection, _SEVERAL, table, {"keys": json_lists(requested)}, key=same):
-        record = table.record_from_row(row)
-        if isinstance(record, of):
-            within, *rest = (getattr(row, name) for name in table.keys)
-            records[(within, rest[0]) if rest else ("", within)] = record
+        record = record_of(of, row)
+        records["" if offset else record.key[1], record.key[-1]] = record
     return records
 
 
@@ -96,8 +90,7 @@ def find_by_id(connection: Connection, of: type[RecordT], item_id: str, *, limit
         return {} if only is None else {("", item_id): only}
     parameters = {"organizations": _MAX_ORGANIZATIONS, "item_id": item_id, "limit": limit}
     rows = _run(connection, _OF_ID, table, parameters, item=table.keys[1]).all()
-    records = ((row.organization_id, table.record_from_row(row)) for row in rows)
-    return {(within, item_id): record for within, record in records if isinstance(record, of)}
+    return {(row.organization_id, item_id): record_of(of, row) for row in rows}
 
 
 def find_names(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, str]:
@@ -113,11 +106,9 @@ def name_of(record: Record) -> str:
 
 def find_with_parents(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, Folder]:
     """These folders and all folders above them, by id. Only those that exist."""
-    table = TABLES_OF_KIND[Folder.kind]
     parameters = {"organization_id": organization_id, "folders": json_list(folder_ids)}
-    rows = _run(connection, _WITH_ABOVE, table, parameters)
-    folders = map(table.record_from_row, rows)
-    return {folder.folder_id: folder for folder in folders if isinstance(folder, Folder)}
+    rows = _run(connection, _WITH_ABOVE, TABLES_OF_KIND[Folder.kind], parameters)
+    return {row.folder_id: record_of(Folder, row) for row in rows}
 
 
 def folders_from(connection: Connection, organization_id: str, folder_id: str | None) -> Ancestry:

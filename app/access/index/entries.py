@@ -198,7 +198,7 @@ def changed_entries(connection: Connection, after: int, stored: IndexWriter) -> 
         yield from _with_deletions({entry_key(*holder) for holder in holders}, entries)
         for holder in were_crowded.difference(crowded):
             prefix = entry_key(SINGLE_KIND[kind], *holder[1:]) + SEPARATOR.encode()
-            yield from ((key, None) for key in stored.keys_below(prefix))
+            yield from ((key, None) for key, _ in list(stored.items_below(prefix)))
         for holder in crowded:
             if holder in were_crowded:
                 yield from _changed_single_entries(connection, holder, details[holder])

@@ -142,24 +142,10 @@ class IndexReader:
                 yield from takewhile(lambda item: item[0].startswith(prefix), items)
 
 
-class IndexWriter:
+class IndexWriter(IndexReader):
     """The entries inside of a write transaction."""
 
-    def __init__(self, transaction: lmdb.Transaction) -> None:
-        self._transaction = transaction
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
-        value = self._transaction.get(key)
-        return None if value is None else bytes(value)
-
-    def keys_below(self, prefix: bytes) -> list[bytes]:
-        """The keys that begin with ``prefix``."""
-        with self._transaction.cursor() as cursor:
-            if not cursor.set_range(prefix):
-                return []
-            keys = map(bytes, cursor.iternext(values=False))
-            return list(takewhile(lambda key: key.startswith(prefix), keys))
+    __slots__ = ()
 
     def store(self, key: bytes, value: bytes | None) -> None:
         """Stores an entry. None deletes it."""
