@@ -72,7 +72,9 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
         refresh.staging.flush()
         with refresh.changing() as connection:
             compare(connection)
-            return refresh.write_changes(connection, keep)
+            counts = refresh.write_records(connection)
+            keep(connection, counts)
+            return refresh.merge(connection, counts)
 
 
 @dataclass(frozen=True)

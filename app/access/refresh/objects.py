@@ -14,7 +14,7 @@ from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.reads import CHANGES, COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
+from app.access.refresh.sources import SOURCE, compute_source_changes, total
 from app.access.refresh.staging import Staging
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
@@ -83,15 +83,14 @@ def apply_objects(
     kinds = {*before} | {record.kind for object_ in objects.values() for record, _ in object_.records}
     compute_source_changes(connection, [read], of=[tables for tables in REFRESH_TABLES if tables.kind in kinds])
 
-    def store(connection: Connection, counts: SourceCounts) -> None:
-        changes = total(counts)
-        records = {"records": SOURCE.c.records + changes.added - changes.removed}
-        is_read = SOURCE.c.reads_begun != SOURCE.c.read_in_force
-        updated = update(SOURCE).where(SOURCE.c.source_id == source_id).values(records).returning(is_read)
-        if connection.execute(updated).scalar_one():
-            store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
-        pushes = count_push(connection, source_id, by=by, now_ms=now_ms)
-        if audit_hook is not None:
-            audit_hook(connection, asdict(changes), pushes)
-
-    return refresh.write_changes(connection, store).revision
+    counts = refresh.write_records(connection)
+    changes = total(counts)
+    records = {"records": SOURCE.c.records + changes.added - changes.removed}
+    is_read = SOURCE.c.reads_begun != SOURCE.c.read_in_force
+    updated = update(SOURCE).where(SOURCE.c.source_id == source_id).values(records).returning(is_read)
+    if connection.execute(updated).scalar_one():
+        store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
+    pushes = count_push(connection, source_id, by=by, now_ms=now_ms)
+    if audit_hook is not None:
+        audit_hook(connection, asdict(changes), pushes)
+    return refresh.merge(connection, counts).revision

@@ -10,7 +10,7 @@ the answer. Repeating one of the latest pushes changes nothing, and returns the 
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -30,7 +30,6 @@ from app.access.refresh.sources import (
     SOURCE,
     STATE,
     UNCONFIGURED_POSITION,
-    SourceCounts,
     add_source,
     compute_source_changes,
     count_change,
@@ -39,7 +38,7 @@ from app.access.refresh.sources import (
     order_of_sources,
     total,
 )
-from app.access.refresh.tables import REFRESH_TABLES
+from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_lists
@@ -122,9 +121,48 @@ def apply_push(
     if source_id is None:
         with writing(engine) as connection:
             source_id = configure(connection, push.source, configured)
-    return _Application(
-        engine=engine, push=push, source_id=source_id, clock=clock, only_pushed=only_pushed, audit_hook=audit_hook
-    ).run()
+    upserts, replaced = _drop_replaced(push.upserts)
+    places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in upserts.values()}
+    with Refresh(engine, clock=clock, problems=ProblemList(), store_pending=True) as refresh:
+        refresh.staging.open_source(source_id)
+        for place, (_, record) in zip(places, upserts.values(), strict=True):
+            refresh.staging.add(record, place)
+        refresh.staging.flush()
+        with refresh.changing() as connection:
+            answer = _earlier_answer(connection, source_id, push)
+            if answer is not None:
+                # It was applied meanwhile.
+                return answer
+            removals = {(record.kind, _key_of_record(record)) for record in push.removals}
+            removed, over_objects = _compute_changes(connection, source_id, upserts, removals)
+            changes = refresh.write_records(connection)
+            rows = total(changes)
+            added, updated = rows.added - over_objects, rows.updated + over_objects
+            counts = {
+                "added": added,
+                "updated": updated,
+                "unchanged": len(upserts) - added - updated,
+                "removed": removed,
+                "absent": len(removals) - removed,
+            }
+            store_pushed_keys(connection, source_id, {*upserts, *removals}, only_pushed=only_pushed)
+            pushes = _store_push(connection, source_id, push, rows, epoch_ms(clock()), only_pushed=only_pushed)
+            if audit_hook is not None:
+                audit_hook(connection, counts, pushes)
+            change = refresh.merge(connection, changes)
+            kinds = {kind for kind, _ in upserts}
+            left_out = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS)
+    reasons = replaced | {
+        places[problem.place]: problem.reason for sample in left_out.values() for problem in sample.first
+    }
+    answer = {
+        "revision": change.revision,
+        "sequence": push.sequence,
+        "counts": counts,
+        "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
+    }
+    _store_answer(engine, source_id, push.sequence, answer)
+    return answer
 
 
 def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
@@ -133,96 +171,46 @@ def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) 
     )
 
 
-@dataclass(kw_only=True)
-class _Application:
-    """The application of one push."""
+def _compute_changes(
+    connection: Connection,
+    source_id: int,
+    upserts: Collection[tuple[str, PushKey]],
+    removals: Collection[tuple[str, PushKey]],
+) -> tuple[int, int]:
+    """Fills ``source_delta``. Returns the number of keys that are removed, and of those that are pushed for the first
+    time and that objects of the source already provide. A key may have several rows."""
+    kinds = {kind for kind, _ in (*upserts, *removals)}
+    of_push = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
+    # A partial read adds and updates what was staged, and removes nothing.
+    compute_source_changes(connection, [StagedRead(source_id=source_id, name="", verdict=PARTIAL)], of=of_push)
+    removed = over_objects = 0
+    for tables in of_push:
+        keys = sorted(ids for kind, ids in removals if kind == tables.kind)
+        if keys:
+            # All rows of the removed keys.
+            tables.run(connection, _REMOVE, {"keys": json_lists(keys), "source_id": source_id})
+        removed += tables.run(connection, _REMOVED_KEYS).scalar_one()
+        over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
+    return removed, over_objects
 
-    engine: Engine
-    push: NumberedPush
-    source_id: int
-    clock: Clock
-    only_pushed: bool
-    audit_hook: PushAuditHook | None
-    counts: dict[str, int] = field(default_factory=dict, init=False)
-    removed_keys: int = field(default=0, init=False)
-    """The number of keys that are removed. A key may have several rows."""
-    keys_over_objects: int = field(default=0, init=False)
-    """The number of keys that are pushed for the first time and that objects of the source already provide."""
 
-    def __post_init__(self) -> None:
-        self._upserts, self._replaced = _drop_replaced(self.push.upserts)
-        self._removals = {(record.kind, _key_of_record(record)) for record in self.push.removals}
-        kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
-        self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
+def _store_push(
+    connection: Connection, source_id: int, push: NumberedPush, rows: ChangeCounts, now_ms: int, *, only_pushed: bool
+) -> int:
+    """Stores the push and the state of its source. Returns the number of pushes so far."""
+    values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
+    if only_pushed:
+        values |= {"last_verdict": COMPLETE, "last_reason": ""}
+        values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now_ms)
+    connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(values))
+    return store_push(connection, source_id, push.sequence, push.digest, by=push.by, now_ms=now_ms)
 
-    def run(self) -> dict[str, Any]:
-        push = self.push
-        places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
-        with Refresh(self.engine, clock=self.clock, problems=ProblemList(), store_pending=True) as refresh:
-            refresh.staging.open_source(self.source_id)
-            for place, (_, record) in zip(places, self._upserts.values(), strict=True):
-                refresh.staging.add(record, place)
-            refresh.staging.flush()
-            with refresh.changing() as connection:
-                earlier_answer = _earlier_answer(connection, self.source_id, push)
-                if earlier_answer is not None:
-                    # It was applied meanwhile.
-                    return earlier_answer
-                self._compare(connection)
-                change = refresh.write_changes(connection, self._store)
-                kinds = {kind for kind, _ in self._upserts}
-                left_out = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS)
-        reasons = self._replaced | {
-            places[problem.place]: problem.reason for sample in left_out.values() for problem in sample.first
-        }
-        answer = {
-            "revision": change.revision,
-            "sequence": push.sequence,
-            "counts": self.counts,
-            "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
-        }
-        with writing(self.engine) as connection:
-            # Unless a later push was applied meanwhile.
-            of_push = PUSH.c.source_id == self.source_id, PUSH.c.sequence == push.sequence
-            connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
-        return answer
 
-    def _compare(self, connection: Connection) -> None:
-        """Computes the deltas and counts their keys."""
-        # A partial read adds and updates what was staged, and removes nothing.
-        read = StagedRead(source_id=self.source_id, name=self.push.source, records=len(self._upserts), verdict=PARTIAL)
-        compute_source_changes(connection, [read], of=self._tables)
-        for tables in self._tables:
-            keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
-            if keys:
-                # All rows of the removed keys.
-                tables.run(connection, _REMOVE, {"keys": json_lists(keys), "source_id": self.source_id})
-            self.removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
-            self.keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
-
-    def _store(self, connection: Connection, changes: SourceCounts) -> None:
-        """Stores the state of the source after the push."""
-        now = epoch_ms(self.clock())
-        rows = total(changes)
-        added, updated = rows.added - self.keys_over_objects, rows.updated + self.keys_over_objects
-        self.counts = {
-            "added": added,
-            "updated": updated,
-            "unchanged": len(self._upserts) - added - updated,
-            "removed": self.removed_keys,
-            "absent": len(self._removals) - self.removed_keys,
-        }
-        pushed_keys = {*self._upserts, *self._removals}
-        store_pushed_keys(connection, self.source_id, pushed_keys, only_pushed=self.only_pushed)
-        values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
-        if self.only_pushed:
-            values |= {"last_verdict": COMPLETE, "last_reason": ""}
-            values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self.source_id).values(values))
-        push = self.push
-        pushes = store_push(connection, self.source_id, push.sequence, push.digest, by=push.by, now_ms=now)
-        if self.audit_hook is not None:
-            self.audit_hook(connection, self.counts, pushes)
+def _store_answer(engine: Engine, source_id: int, sequence: int, answer: Mapping[str, object]) -> None:
+    """Stores the answer, unless a later push was applied meanwhile."""
+    with writing(engine) as connection:
+        of_push = PUSH.c.source_id == source_id, PUSH.c.sequence == sequence
+        connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
 
 
 def _drop_replaced(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:

@@ -186,18 +186,21 @@ class Refresh:
         """The transaction of a change to the records of sources, the access model and the revision.
 
         It fills ``source_delta`` with what changes in the records, whose new values are staged, and then calls
-        ``write_changes``. Rows are looked up by key.
+        ``write_records`` and ``merge``. Rows are looked up by key.
         """
         with self._session.change() as connection:
             self._session.index_staged()
             self._session.look_up_rows()
             yield connection
 
-    def write_changes(self, connection: Connection, store: Callable[[Connection, SourceCounts], None]) -> ModelChange:
-        """Writes ``source_delta`` in the transaction of ``changing``, calls ``store`` with the counts, and merges."""
+    def write_records(self, connection: Connection) -> SourceCounts:
+        """Writes ``source_delta`` in the transaction of ``changing``. Returns how many records change."""
         counts = count_source_changes(connection)
         write_source_rows(self._session, connection, counts)
-        store(connection, counts)
+        return counts
+
+    def merge(self, connection: Connection, counts: SourceCounts) -> ModelChange:
+        """Merges the records that ``write_records`` has written."""
         return self._update_model(connection, counts, merge_all=False)
 
     def _write_reads(
