@@ -77,14 +77,12 @@ def store_filled_users(connection: Connection) -> int:
 
 # Bindings.
 
-_VISIBLE = """({fill}.origin = '' OR NOT EXISTS (
-    SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
-    AND p.source_id = {fill}.source_id AND p.origin = ''))"""
-
 
 def is_visible_sql(fill: str) -> str:
     """SQL condition: no pushed fill of the same source and key hides the fill."""
-    return _VISIBLE.replace("{fill}", fill)
+    return f"""({fill}.origin = '' OR NOT EXISTS (
+    SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
+    AND p.source_id = {fill}.source_id AND p.origin = ''))"""  # noqa: S608 - an alias of our own statements
 
 
 def is_disabling_sql(fill: str) -> str:

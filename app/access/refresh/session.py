@@ -26,7 +26,7 @@ from app.access.refresh.tables import (
 )
 from app.foundation.database.engine import WRITE_LOCK, execute_raw, is_sqlite
 from app.foundation.database.response_timeout import allow_long_statements
-from app.foundation.database.statements import insert_on_sqlite
+from app.foundation.database.statements import insert_on_sqlite, prefer_indexes
 
 _TOTAL_ROWS = "usher_refresh_rows"
 """The key in ``Connection.info`` of the number of rows that ever went through the connection's temporary tables."""
@@ -72,7 +72,6 @@ class RefreshSession:
         self.kinds_staged: set[str] = set()
         """The kinds of which records were staged, including dropped records."""
         self._is_staged_indexed = True
-        self._looks_up_rows = False
 
     @property
     def has_few_rows(self) -> bool:
@@ -152,7 +151,6 @@ class RefreshSession:
             return
         options = {} if self._sqlite else {"isolation_level": isolation_level}
         self._connection.execution_options(**{WRITE_LOCK: write}, **options)
-        self._looks_up_rows = False
         with self._connection.begin():
             yield self._connection
 
@@ -208,10 +206,7 @@ class RefreshSession:
 
         Its planner does not know how few rows a temporary table has, and would read large tables from end to end.
         """
-        if not (self._sqlite or self._looks_up_rows):
-            self._looks_up_rows = True
-            settings = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
-            self.run_all(f"SET LOCAL {setting} = off" for setting in settings)
+        prefer_indexes(self._connection)
 
     @property
     def _driver_connection(self) -> Any:
