@@ -41,12 +41,12 @@ class FailureCount:
 _NO_LIMIT = 1 << 62
 
 
-def _first(columns: str) -> str:
+def _first(columns: str, parked: str = ":parked") -> str:
     """A query for the first ``limit`` failures, parked or not. It reads a range of the index for each kind: with a list
     of kinds, PostgreSQL would read all of them."""
     ranges = (
         f"SELECT {columns} FROM item_failure f @by(ix_item_failure_listed)"
-        f" WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = '{kind}'"
+        f" WHERE f.ledger_id = :ledger_id AND f.parked = {parked} AND f.kind = '{kind}'"
         for kind in ITEM_KINDS
     )
     return f"{' UNION ALL '.join(ranges)} LIMIT :most"
@@ -131,31 +131,44 @@ class SameFailures:
     """None: they are in several."""
     kinds: dict[str, int]
     """Kind → number of items."""
+    parked: int
+    """The number of items that are parked."""
     since: int | None
     """When the first of them failed first, in epoch milliseconds. None if unknown."""
 
 
 _GROUPS = f"""
 SELECT message, MIN(organization_id) AS first, MAX(organization_id) AS last, MIN(failing_since) AS since,
+  COUNT(CASE WHEN parked THEN 1 END) AS parked,
   {", ".join(f"COUNT(CASE WHEN kind = '{kind}' THEN 1 END) AS of_{kind}" for kind in ITEM_KINDS)}
-FROM ({_first("f.kind, f.organization_id, f.message, f.failing_since")}) AS failed
+FROM ({{failures}}) AS failed
 GROUP BY message ORDER BY COUNT(*) DESC, message LIMIT :limit
 """
 
 
+_GROUPED = "f.kind, f.organization_id, f.message, f.failing_since, f.parked"
+_IN_ONE_STATE = _first(_GROUPED)
+_IN_BOTH_STATES = (
+    f"SELECT * FROM ({_IN_ONE_STATE}) AS one UNION ALL SELECT * FROM ({_first(_GROUPED, ':other')}) AS two"
+)
+
+
 def failure_groups(
-    connection: Connection, ledger_id: int, *, parked: bool, limit: int, most: int = MAX_GROUPED
+    connection: Connection, ledger_id: int, *, parked: bool | None, limit: int, most: int = MAX_GROUPED
 ) -> list[SameFailures]:
-    """Groups of failures by message, the largest first. Groups the first ``most`` failures."""
-    parameters = {**_parameters(ledger_id, parked=parked, limit=most), "limit": limit}
+    """Groups of failures by message, the largest first. Groups the first ``most`` failures that are parked, and those
+    that are not. ``parked``: only these; None: both."""
+    parameters = {**_parameters(ledger_id, parked=bool(parked), limit=most), "limit": limit, "other": not parked}
+    failures = _IN_BOTH_STATES if parked is None else _IN_ONE_STATE
     return [
         SameFailures(
             row.message,
             row.first if row.first == row.last else None,
-            {kind: items for kind, items in zip(ITEM_KINDS, row[4:], strict=True) if items},
+            {kind: items for kind, items in zip(ITEM_KINDS, row[5:], strict=True) if items},
+            row.parked,
             row.since,
         )
-        for row in run(connection, _GROUPS, parameters)
+        for row in run(connection, _GROUPS, parameters, failures=failures)
     ]
 
 

@@ -29,9 +29,11 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow
+from app.sync.runs.history import recent_runs
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
+from tests.service.console.visitors import token_of
 from tests.worlds.plan_parts import note_parts
 
 DENIES = next(rule for rule in Rule if rule.denies)
@@ -315,14 +317,52 @@ def test_failures_with_one_message_are_one_group(office: Office) -> None:
     with reading(office.engine) as connection:
         found = failure_groups(connection, ledger_id, parked=True, limit=10)
         assert found == [
-            SameFailures("too long", "acme", {"folder": 2, "document": 1}, 3_000),
-            SameFailures("used up", None, {"folder": 2}, None),
+            SameFailures("too long", "acme", {"folder": 2, "document": 1}, 3, 3_000),
+            SameFailures("used up", None, {"folder": 2}, 2, None),
         ]
         assert failure_groups(connection, ledger_id, parked=True, limit=1) == found[:1]
         assert failure_groups(connection, ledger_id, parked=False, limit=10) == []
     html = office.browser(Role.VIEWER).get(address("parked"))
     assert re.sub("<[^>]+>", "", html).count("used up") == 3
     assert "several" in html
+
+
+def test_causes_of_failures_include_retrying_items_and_can_be_retried(office: Office) -> None:
+    ledger_id = open_ledger(office.engine, "http://backend.test", "key", office.time).ledger_id
+    failure = {"ledger_id": ledger_id, "kind": "document", "organization_id": "acme", "container_id": ""}
+    failure |= {"deleting": False, "fingerprint": "", "failures": 3, "retry_at": 0, "failing_since": 5_000}
+
+    def fail(message: str, *items: str, parked: bool) -> None:
+        rows = [{"item_id": item, "message": message, "parked": parked} for item in items]
+        with writing(office.engine) as connection:
+            connection.execute(
+                insert(ItemFailureRow.__table__),
+                [failure | row | {"message_digest": message_digest(message)} for row in rows],
+            )
+
+    fail("too long", "a", "b", parked=False)
+    approver = office.browser(Role.APPROVER)
+    # Without parked items, the page shows those that are retried.
+    html = approver.get(address("parked"))
+    assert re.findall(r'class="id">([ab])<', html) == ["a", "b"]
+    assert "All are retried." in html
+    fail("too long", "c", parked=True)
+    fail("used up", "d", parked=True)
+    with reading(office.engine) as connection:
+        assert failure_groups(connection, ledger_id, parked=None, limit=10) == [
+            SameFailures("too long", "acme", {"document": 3}, 1, 5_000),
+            SameFailures("used up", "acme", {"document": 1}, 1, 5_000),
+        ]
+    html = approver.get(address("parked"))
+    assert "1 parked, the others are retried." in html
+    assert "It is parked." in html
+    causes = re.findall(r'name="message" value="([^"]*)"><button class="slim">([^<]*)<', html)
+    assert causes == [("too long", "Retry 3"), ("used up", "Retry 1")]
+    approver.post(address("retry"), {"formToken": token_of(approver), "message": "too long"})
+    with reading(office.engine) as connection:
+        retry = recent_runs(connection, 1)[0]
+    assert sorted(item.item_id for item in retry.items) == ["a", "b", "c"]
+    assert "Retry 3" not in office.browser(Role.VIEWER).get(address("parked"))
 
 
 def test_explain_answers_as_the_provider_does(office: Office) -> None:

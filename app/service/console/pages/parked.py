@@ -45,7 +45,7 @@ _RETRY = RunRequest(trigger="console", retry=True, asked_reason="retry")
 @VIEWS.get("parked")
 def parked(console: Console) -> Response:
     parameters = query(*_FILTERS, "state", "after")
-    state = one_of(parameters["state"], ("parked", "waiting"), "state") or "parked"
+    state = one_of(parameters["state"], ("parked", "waiting"), "state")
     filters = {name: parameters[name] for name in _FILTERS}
     like = _failure_group(**filters)
     after = _parse_key(parameters["after"], like)
@@ -53,28 +53,30 @@ def parked(console: Console) -> Response:
     failures: list[Failure] = []
     groups: list[SameFailures] = []
     names = RecordNames()
-    is_parked = state == "parked"
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         if ledger_id is not None:
             counted = count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
+            only_waiting = bool(counted) and not any(row.parked for row in counted)
+            state = state or ("waiting" if only_waiting else "parked")
             failures = failures_page(
-                connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
+                connection, ledger_id, parked=state == "parked", like=like, after=after, limit=PAGE_ROWS + 1
             )
-            groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
+            groups = failure_groups(connection, ledger_id, parked=None, limit=_GROUPS_SHOWN)
             organizations = (("organization", "", group.organization_id or "") for group in groups)
             names = read_names(connection, [*mentions_of(failures[:PAGE_ROWS]), *organizations])
     return console.show(
         "parked.html",
         rows=[(failure, _format_key(failure)) for failure in failures[:PAGE_ROWS]],
         next_after=_format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
-        state=state,
+        state=state or "parked",
         names=names,
         filters=filters,
         is_filtered=any(filters.values()),
         groups=groups,
         kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         grouped=MAX_GROUPED,
+        most_retried=MAX_RETRIED,
         numbers={
             "parked": sum(row.items for row in counted if row.parked),
             "waiting": sum(row.items for row in counted if not row.parked),
