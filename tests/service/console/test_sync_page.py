@@ -8,10 +8,12 @@ import pytest
 
 from app.service.console.settings import Role
 from app.service.console.urls import address
+from app.sync.plan.tables import PlanAccessRow
 from app.sync.runs.run import RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import Office, opened_office
 from tests.service.console.test_pages import HOSTILE
+from tests.service.console.visitors import add_rows
 
 SYNC = address("sync")
 
@@ -133,6 +135,22 @@ def test_held_deletes_of_the_preview_have_a_column(office: Office) -> None:
     states.previewed(office)
     text = _text(office.browser(Role.APPROVER).get(SYNC))
     assert "Kind Add Update Delete Held folders 2 0 0 0 documents 2 0 2 2" in text
+
+
+def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    main, beside = '<button class="primary" name="go" value="preview">', '<button name="go" value="preview">'
+    preview = states.previewed(office)
+    assert beside in browser.get(SYNC)
+    row = {"plan_id": preview.plan_id, "ordinal": 1, "organization_id": "acme", "kind": "document", "names": "{}"}
+    row |= {"users": 1, "resources": 1, "pairs": 1, "user_ids": '["bob"]', "resource_ids": '["handbook"]'}
+    add_rows(office, PlanAccessRow, [row | {"before": "viewer", "after": ""}])
+    html = browser.get(SYNC)
+    assert main in html
+    assert beside not in html
+    assert '<button name="go" value="1">Sync everything</button>' in html
+    # A preview removes nothing.
+    assert _button(browser.get(address("sync", preview=1))) == "Preview everything"
 
 
 def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:
