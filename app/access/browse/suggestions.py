@@ -1,4 +1,4 @@
-"""Suggests records for a wrong id: those with the most similar ids and names among its neighbours by id."""
+"""Suggests records for a wrong id or name: the most similar ones among its neighbours by id and by name."""
 
 from difflib import SequenceMatcher
 
@@ -8,12 +8,13 @@ from app.access.browse.lists import ListEntry
 from app.access.browse.lookup import find_all, name_of
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
+from app.access.search import fold, from_each_word
 from app.foundation.database.statements import run
 from app.foundation.ids import may_be_stored
 
 _LIMIT = 5
 _NEIGHBOURS = 25
-"""How many ids on each side are compared."""
+"""How many ids and names on each side are compared."""
 _MIN_SIMILARITY = 0.6
 """The similarity of a suggestion, of 1."""
 
@@ -21,10 +22,16 @@ _BESIDE = """
 SELECT {column} FROM {table} WHERE {within} AND {column} {direction} :item_id
 ORDER BY {column} {order} LIMIT :limit
 """
+_NAMES_BESIDE = """
+SELECT organization_id, item_id FROM access_name WHERE kind = :kind AND name {direction} :name
+ORDER BY name {order} LIMIT :limit
+"""
+_DIRECTIONS = ((">=", "ASC"), ("<", "DESC"))
 
 
 def suggest(connection: Connection, kind: str, organization_id: str, item_id: str) -> list[ListEntry]:
-    """The records of this kind that are most similar to the id, in the organization if the kind belongs to one."""
+    """The records of this kind whose id or name is most similar to ``item_id``, in the organization if the kind belongs
+    to one. Without an organization, the names of all of them are compared."""
     if not item_id or not may_be_stored(organization_id, item_id):
         return []
     table = TABLES_OF_KIND[kind]
@@ -33,7 +40,7 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
     ids: set[str] = set()
     # As typed, in lower case, and from the first letter: an error near the beginning moves an id far away in the order.
     for start in {item_id, item_id.lower(), item_id[:1].lower()}:
-        for direction, order in ((">=", "ASC"), ("<", "DESC")):
+        for direction, order in _DIRECTIONS:
             rows = run(
                 connection,
                 _BESIDE,
@@ -45,14 +52,27 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
                 order=order,
             )
             ids.update(row[0] for row in rows)
+    keys = {(within, neighbour) for neighbour in ids}
+    for beginning in from_each_word(item_id):
+        for direction, order in _DIRECTIONS:
+            parameters = {"kind": kind, "name": beginning, "limit": _NEIGHBOURS}
+            rows = run(connection, _NAMES_BESIDE, parameters, direction=direction, order=order)
+            keys.update((row[0], row[1]) for row in rows if within in {"", row[0]})
     similar = []
-    for key, record in find_all(connection, KINDS[kind].record, [(within, neighbour) for neighbour in ids]).items():
+    for key, record in find_all(connection, KINDS[kind].record, keys).items():
         name = name_of(record)
-        similarity = max(_similarity(item_id, key[1]), _similarity(item_id, name))
+        similarity = max(_similarity(item_id, key[1]), _similarity_to_name(item_id, name))
         if similarity >= _MIN_SIMILARITY:
             entry = ListEntry(kind=kind, organization_id=key[0], item_id=key[1], name=name)
             similar.append((-similarity, key[1], entry))
     return [entry for *_, entry in sorted(similar, key=lambda candidate: candidate[:2])[:_LIMIT]]
+
+
+def _similarity_to_name(text: str, name: str) -> float:
+    """The mean of the similarities of each word of the text to the nearest word of the name, or that of the wholes."""
+    words, others = fold(text[:64]).split(), fold(name[:64]).split()
+    nearest = [max((_similarity(word, other) for other in others), default=0.0) for word in words]
+    return max(_similarity(text, name), sum(nearest) / len(words) if words else 0.0)
 
 
 def _similarity(text: str, other: str) -> float:

@@ -93,3 +93,16 @@ def test_suggestions_need_a_session_and_a_known_kind(company: Office, browser: B
     assert stranger.client.get(address("suggest", q="haddad")).status_code == 303
     browser.get(address("suggest", q="haddad", kind="grant"))
     assert browser.status == 400
+
+
+def test_misspelled_names_get_similar_ones(browser: Browser) -> None:
+    similar = browser.get(address("search", q="hadad frah")).partition("Similar:")[2]
+    assert "Farah Haddad" in similar
+    assert browser.get(address("search", q="raodmap")).partition("Similar:")[2].count("Roadmap of") == 2
+    question = {"type": "document", "resource": "d1", "organization": "acme"}
+    html = browser.get(address("explain", user="Bjarn Hadad", **question))
+    assert "No such user" in html
+    assert address("explain", user="u1", **question).replace("&", "&amp;") in html
+    html = browser.get(address("explain", **question | {"user": "u1", "resource": "Raodmap of acme"}))
+    assert address("explain", user="u1", **question).replace("&", "&amp;") in html
+    assert "Similar" not in browser.get(address("search", q="qqqqqq"))

@@ -6,7 +6,9 @@ from typing import NamedTuple
 from flask import Response, make_response
 from sqlalchemy import Connection
 
+from app.access.browse.lists import ListEntry
 from app.access.browse.lookup import find_by_id, name_of
+from app.access.browse.suggestions import suggest as suggest_similar
 from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, from_first_word, search, with_reasons
@@ -44,6 +46,7 @@ def search_page(console: Console) -> Response:
     text = query("q")["q"].strip()
     is_short = len(from_first_word(text)) < MIN_LENGTH
     sections: list[Section] = []
+    similar: list[ListEntry] = []
     names = RecordNames()
     if text and may_be_stored(text):
         find = _with_id if is_short else _search
@@ -52,12 +55,16 @@ def search_page(console: Console) -> Response:
                 Section(record_type.kind, heading, find(connection, text, record_type))
                 for record_type, heading in _SECTIONS
             ]
-            names = read_names(connection, organizations_of(*(section.hits for section in sections)))
+            if not is_short and not any(section.hits for section in sections):
+                for record_type, _ in _SECTIONS:
+                    similar += suggest_similar(connection, record_type.kind, "", text)
+            names = read_names(connection, organizations_of(similar, *(section.hits for section in sections)))
     return console.show(
         "search.html",
         searched=text,
         names=names,
         sections=[section for section in sections if section.hits],
+        similar=similar,
         is_short=is_short,
         least=MIN_LENGTH,
         shown=DEFAULT_LIMIT,
