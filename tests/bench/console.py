@@ -173,6 +173,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "group deep": address("group", organization="org-0", id=group, after=of_group),
         "unknown document": address("document", organization="org-0", id="document-nothing"),
         "search of many": address("search", q="number"),
+        "search of many of one kind": address("search", q="number", kind="user"),
         "search of one": address("search", q=f"number{size.large}"),
         "search of none": address("search", q="zz zz"),
         "search of words of many": address("search", q="numb 1 name"),

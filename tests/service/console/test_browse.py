@@ -334,6 +334,28 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
     assert "Type more characters" in browser.get(address("search", q="z"))
 
 
+def test_all_results_of_one_kind_have_pages(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = full.browser(Role.VIEWER)
+    here = address("search", q="document", kind="document")
+    assert f'href="{here.replace("&", "&amp;")}">all documents</a>' in browser.get(address("search", q="document"))
+    html = browser.get(here)
+    assert len(_rows(html, "document")) == 50
+    assert 'id="folder"' not in html
+    rows = _through(browser, here, "document")
+    assert len(rows) == len(set(rows)) == 120
+    assert "There are more" not in html
+    monkeypatch.setattr("app.service.console.pages.search._MAX_OF_ONE_KIND", 80)
+    assert len(_through(browser, here, "document")) == 80
+    last = re.findall('after=([^"]*)"', html)[0]
+    assert "There are more. Type more of the name." in browser.get(f"{here}&after={last}")
+    for kind, code in (("", 400), ("folder", 400), ("grant", 400)):
+        browser.get(f"{address('search', q='document', kind=kind)}&after={last}")
+        assert browser.status == code
+    monkeypatch.setattr("app.service.console.pages.search._MAX_OF_ONE_KIND", 40)
+    browser.get(f"{here}&after={last}")
+    assert browser.status == 400
+
+
 def test_exact_ids_of_any_length_are_found(office: Office) -> None:
     long = "z" * 500
     ids = ("q", "7", "#", "é", long)

@@ -1,6 +1,8 @@
 """The search for users, documents, folders, groups and organizations, and the suggestions while an operator types."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from flask import Response, make_response
@@ -16,6 +18,7 @@ from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.formatting import visible
 from app.service.console.names import RecordNames, organizations_of, read_names
+from app.service.console.paging import Listing, Lists, invalid_cursor
 from app.service.console.urls import address, one_of, query
 from app.service.console.views import VIEWS
 
@@ -26,7 +29,8 @@ _SECTIONS: tuple[tuple[type[Record], str], ...] = (
     (Group, "Groups"),
     (Organization, "Organizations"),
 )
-
+_MAX_OF_ONE_KIND = 500
+"""The most records that the pages of one kind list."""
 _MAX_SUGGESTIONS = 8
 _MAX_OF_KIND = 4
 """The most suggestions of a kind if there are several kinds."""
@@ -37,38 +41,53 @@ class Section(NamedTuple):
 
     kind: str
     heading: str
-    hits: list[SearchHit]
+    listing: Listing[SearchHit]
+    is_cut: bool
+    """Whether there are more than are listed, also on further pages."""
 
 
 @VIEWS.get("search")
 def search_page(console: Console) -> Response:
-    """A text shorter than ``MIN_LENGTH`` finds exact ids only."""
-    text = query("q")["q"].strip()
+    """The first records of each kind, or pages of one kind. A text shorter than ``MIN_LENGTH`` finds exact ids only."""
+    parameters = query("q", "kind", "after")
+    text, kind = parameters["q"].strip(), one_of(parameters["kind"], tuple(NAMED_KINDS), "kind")
+    lists = Lists(parameters["after"], {kind: 2} if kind else {}, text)
     is_short = len(from_first_word(text)) < MIN_LENGTH
     sections: list[Section] = []
     similar: list[ListEntry] = []
     names = RecordNames()
     if text and may_be_stored(text):
+        limit = _MAX_OF_ONE_KIND if kind else DEFAULT_LIMIT
         find = _with_id if is_short else _search
         with console.reading() as connection:
-            sections = [
-                Section(record_type.kind, heading, find(connection, text, record_type))
-                for record_type, heading in _SECTIONS
-            ]
-            if not is_short and not any(section.hits for section in sections):
+            for record_type, heading in _SECTIONS:
+                if kind in {"", record_type.kind} and (hits := find(connection, text, record_type, limit + 1)):
+                    listing = _page_of_kind(lists, kind, hits[:limit]) if kind else Listing(hits[:limit])
+                    listing = replace(listing, rows=with_reasons(connection, listing.rows))
+                    sections.append(Section(record_type.kind, heading, listing, len(hits) > limit))
+            if not sections and not is_short:
                 for record_type, _ in _SECTIONS:
                     similar += suggest_similar(connection, record_type.kind, "", text)
-            names = read_names(connection, organizations_of(similar, *(section.hits for section in sections)))
+            names = read_names(connection, organizations_of(similar, *(section.listing.rows for section in sections)))
     return console.show(
         "search.html",
         searched=text,
+        kind=kind,
         names=names,
-        sections=[section for section in sections if section.hits],
+        sections=sections,
         similar=similar,
         is_short=is_short,
         least=MIN_LENGTH,
-        shown=DEFAULT_LIMIT,
     )
+
+
+def _page_of_kind(lists: Lists, kind: str, hits: Sequence[SearchHit]) -> Listing[SearchHit]:
+    """The page after the cursor. Raises ``BadRequest`` if its record is not among the hits any more."""
+    keys = [(hit.organization_id, hit.item_id) for hit in hits]
+    if lists.after and lists.after not in keys:
+        raise invalid_cursor()
+    rest = hits[keys.index((lists.after[0], lists.after[1])) + 1 :] if lists.after else hits
+    return lists.cut(kind, rest, lambda hit: (hit.organization_id, hit.item_id))
 
 
 @VIEWS.get("suggest")
@@ -103,21 +122,20 @@ def suggest(console: Console) -> Response:
     return response
 
 
-def _search(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
+def _search(connection: Connection, text: str, record_type: type[Record], limit: int) -> list[SearchHit]:
     """The records with exactly this id, then those with this prefix."""
-    exact = _with_id(connection, text, record_type)
+    exact = _with_id(connection, text, record_type, limit)
     keys = {(hit.organization_id, hit.item_id) for hit in exact}
-    hits = search(connection, text, record_type.kind, DEFAULT_LIMIT + 1)
-    return [*exact, *with_reasons(connection, [hit for hit in hits if (hit.organization_id, hit.item_id) not in keys])]
+    hits = search(connection, text, record_type.kind, limit)
+    return [*exact, *(hit for hit in hits if (hit.organization_id, hit.item_id) not in keys)][:limit]
 
 
-def _with_id(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
+def _with_id(connection: Connection, text: str, record_type: type[Record], limit: int) -> list[SearchHit]:
     """The records with exactly this id, as ``find_by_id`` finds them."""
-    records = find_by_id(connection, record_type, text, limit=DEFAULT_LIMIT + 1)
-    hits = [
+    records = find_by_id(connection, record_type, text, limit=limit)
+    return [
         SearchHit(
             record_type.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or "")
         )
         for (organization_id, _), record in records.items()
     ]
-    return with_reasons(connection, hits)
