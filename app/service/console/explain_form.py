@@ -16,7 +16,7 @@ from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.formatting import utc_moment
 
-FIELDS = ("user", "type", "resource", "organization", "context", "at")
+FIELDS = ("user", "type", "resource", "organization", "context", "at", "zone")
 TYPES = ("document", "folder", "organization", "context")
 REQUIRED = {
     "user": "Enter a user.",
@@ -89,7 +89,7 @@ def parse_form(form: Mapping[str, str], now: datetime) -> ParsedForm:
     errors: dict[str, str] = {}
     at = now
     try:
-        at = _parse_time(form["at"], now)
+        at = _parse_time(form["at"], form["zone"], now)
     except (ValueError, OverflowError):
         errors["at"] = Markup('Not a time. Enter one like <span class="tight">2026-11-20T12:00Z</span>.')
     access = _parse_access(form["context"]) if form["type"] == "context" else {}
@@ -105,9 +105,9 @@ def parse_form(form: Mapping[str, str], now: datetime) -> ParsedForm:
     return ParsedForm(question, request, at)
 
 
-def _parse_time(text: str, now: datetime) -> datetime:
-    """The time in the form, or now if it is empty. Without a time zone it is UTC. Raises as ``utc_moment``."""
-    return now if text in {"", "now"} else utc_moment(text.strip().replace(" UTC", "+00:00"))
+def _parse_time(text: str, zone: str, now: datetime) -> datetime:
+    """The time in the form, or now if it is empty. Raises as ``utc_moment``."""
+    return now if text in {"", "now"} else utc_moment(text.strip().replace(" UTC", "+00:00"), zone)
 
 
 def _parse_access(text: str) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
+from app.sync.runs.schedule import zone_of
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _FAR = 90 * _DAY
 _SHORT = 64
@@ -57,10 +59,11 @@ def ago(moment: datetime, now: datetime) -> str:
     return "now"
 
 
-def utc_moment(text: str) -> datetime:
-    """The moment of an ISO 8601 text, which is in UTC without a zone. Raises ``ValueError`` or ``OverflowError``."""
+def utc_moment(text: str, zone: str) -> datetime:
+    """The moment of an ISO 8601 text, in UTC. ``zone``: the time zone of a text without one. Empty: UTC. Raises
+    ``ValueError`` or ``OverflowError``."""
     moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone_of(zone or "UTC"))).astimezone(UTC)
 
 
 def clock_time(moment: datetime, now: datetime | None) -> str:

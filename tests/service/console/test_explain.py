@@ -350,6 +350,11 @@ def test_a_past_time_is_answered_from_the_records_of_today(full: Office) -> None
     assert "Allowed as editor" in html
     assert "For a time in the past, today" in html
     assert "For a time in the past" not in browser.get(address("explain", **asked))
+    html = browser.get(address("explain", **asked, at="2020-01-01", zone="Asia/Tokyo"))
+    assert 'as of <time datetime="2019-12-31T15:00:00' in html
+    assert '<input type="hidden" name="zone" value="Asia/Tokyo">' in html
+    browser.get(address("explain", **asked, at="2020-01-01", zone="Mars"))
+    assert browser.status == 400
 
 
 def test_an_unavailable_backend_is_reported(full: Office) -> None:

@@ -656,6 +656,18 @@ def test_the_audit_log_is_read_by_time(office: Office) -> None:
     assert shown(browser.get(address("audit_lines", since=day))) == ["second", "third"]
     assert "Enter a day like" in browser.get(address("audit", since="soon"))
     assert browser.status == 400
+    # The events are at noon in UTC, which is 01:00 of the next day in Auckland.
+    auckland = {"zone": "Pacific/Auckland"}
+    next_day = f"{office.time.began + timedelta(days=2):%Y-%m-%d}"
+    assert shown(browser.get(address("audit", since=next_day, until=next_day, **auckland))) == ["second"]
+    assert shown(browser.get(address("audit", until=f"{next_day} 00:59", **auckland))) == ["first"]
+    assert shown(browser.get(address("audit", until=f"{day} 12:00Z", **auckland))) == ["first", "second"]
+    html = browser.get(address("audit", since=day, **auckland))
+    assert ">Pacific/Auckland</span>" in html
+    assert "since=2026-11-21&amp;zone=Pacific" in html
+    for zone in ("Mars", "../UTC", "Europe", "\0"):
+        browser.get(address("audit", since=day, zone=zone))
+        assert browser.status == 400, zone
     for odd in ("0001-01-01", "9999-12-31", "9999-12-31T23:59:59-12:00", "\0"):
         browser.get(address("audit_lines", until=odd))
         assert browser.status in {200, 400}, odd

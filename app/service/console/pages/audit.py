@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from flask import Response, stream_with_context
@@ -26,7 +26,7 @@ _FILTERS = ("actor", "action", "since", "until")
 
 @VIEWS.get("audit")
 def audit(console: Console) -> Response:
-    parameters = query(*_FILTERS, "before")
+    parameters = query(*_FILTERS, "zone", "before")
     before = parameters["before"]
     if before and not _NUMBER.fullmatch(before):
         raise NotFound("This is not a position in the audit log; start from its first page")
@@ -37,6 +37,7 @@ def audit(console: Console) -> Response:
         rows=[(entry, _run_in(entry.subject)) for entry in rows[:PAGE_ROWS]],
         next_before=rows[PAGE_ROWS - 1].audit_id if len(rows) > PAGE_ROWS else None,
         filters={name: parameters[name] for name in _FILTERS},
+        zone=parameters["zone"],
         errors=errors,
         status=400 if errors else 200,
     )
@@ -44,7 +45,7 @@ def audit(console: Console) -> Response:
 
 @VIEWS.get("audit_lines")
 def audit_lines(console: Console) -> Response:
-    filters, errors = _parse_filters(query(*_FILTERS))
+    filters, errors = _parse_filters(query(*_FILTERS, "zone"))
     if errors:
         raise BadRequest("; ".join(f"{name}: {error}" for name, error in errors.items()))
 
@@ -72,20 +73,21 @@ def _parse_filters(parameters: Mapping[str, str]) -> tuple[dict[str, Any], dict[
     errors = {}
     for name in ("since", "until"):
         try:
-            filters[name] = _parse_moment(parameters[name], is_end=name == "until")
+            filters[name] = _parse_moment(parameters[name], parameters["zone"], is_end=name == "until")
         except (ValueError, OverflowError):
-            errors[name] = "Enter a day like 2026-11-21, or a time like 2026-11-21 16:00 (UTC)."
+            errors[name] = "Enter a day like 2026-11-21, or a time like 2026-11-21 16:00."
     return filters, errors
 
 
-def _parse_moment(text: str, *, is_end: bool) -> int | None:
-    """Epoch milliseconds. A day without a time is its beginning, or with ``is_end`` its end. Raises ``ValueError``."""
+def _parse_moment(text: str, zone: str, *, is_end: bool) -> int | None:
+    """Epoch milliseconds. A day without a time is its beginning, or with ``is_end`` its end. Raises as
+    ``utc_moment``."""
     if not text:
         return None
-    moment = utc_moment(text.strip())
     if is_end and len(text.strip()) == len("2026-11-21"):
-        return epoch_ms(moment + timedelta(days=1)) - 1
-    return epoch_ms(moment)
+        next_day = date.fromisoformat(text.strip()) + timedelta(days=1)
+        return epoch_ms(utc_moment(next_day.isoformat(), zone)) - 1
+    return epoch_ms(utc_moment(text.strip(), zone))
 
 
 def _read_rows(console: Console, filters: Mapping[str, Any], before: int | None, limit: int) -> list[AuditRow]:

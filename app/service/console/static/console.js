@@ -24,7 +24,19 @@
     }
     return "now";
   };
+  // Times in stored sentences, which are in UTC.
+  const stored = /\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC/g;
+  const tellTexts = (within) => {
+    const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const told = text.data.replace(stored, (utc) => shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))));
+      if (told === text.data || text.parentElement.closest("pre, textarea")) continue;
+      text.parentElement.title ||= text.data.trim();
+      text.data = told;
+    }
+  };
   const tell = (within) => {
+    if (!zone) tellTexts(within);
     for (const time of within.querySelectorAll("time")) {
       const moment = Date.parse(time.dateTime);
       if (Number.isNaN(moment)) continue;
@@ -32,7 +44,15 @@
       else if (!zone) time.textContent = shown(moment);
     }
   };
-  tell(document);
+  tell(document.body);
+
+  // The zone of times that the reader enters, unless the page contains some in another one.
+  const own = format.resolvedOptions().timeZone;
+  for (const field of document.querySelectorAll("input[name=zone]")) {
+    if (field.value) continue;
+    field.value = own;
+    for (const name of field.form.querySelectorAll("[data-zone]")) name.textContent = own;
+  }
 
   // Live regions: the part is asked for again, each second at first, less often while it fails, and not in a hidden tab.
   const follow = (region) => {

@@ -1,11 +1,17 @@
 """Reading pages: keys, focus, times in the time zone of the reader, copying, colours."""
 
+import re
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy import delete, update
+from sqlmodel import col
 
+from app.foundation.database.engine import writing
 from app.service.console.settings import Role
+from app.sync.runs.tables import RunRow
+from tests.service.console.browser.company import Company
 from tests.service.console.browser.conftest import OpenDesk
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
@@ -129,7 +135,7 @@ def test_the_first_field_with_an_error_has_the_focus(desk: OpenDesk) -> None:
     one = desk()
     one.expected = {400}
     one.go("explain", user="jun", resource="welcome", organization="northwind", at="soon")
-    assert one.focused() == "At the time"
+    assert one.focused() == "At the time UTC"
     hint = one.page.evaluate(
         "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
     )
@@ -147,6 +153,30 @@ def test_times_are_those_of_the_readers_zone(desk: OpenDesk) -> None:
     one.page.get_by_role("group", name="Times").get_by_role("button", name="UTC").click()
     one.page.get_by_text("times in UTC").wait_for()
     assert one.page.locator("main time").first.inner_text() == f"{moment.astimezone(UTC):%-d %b %H:%M:%S}"
+
+
+def test_times_in_stored_sentences_and_in_forms_are_in_the_readers_zone(desk: OpenDesk, company: Company) -> None:
+    run_id = company.sync()["runId"]
+    with writing(company.engine) as connection:
+        failed = {"status": "failed", "error": "held until 2026-03-02 22:05 UTC, and no longer"}
+        connection.execute(update(RunRow).where(col(RunRow.run_id) == run_id).values(**failed))
+    one = desk(timezone_id="Asia/Tokyo")
+    try:
+        one.go("run", id=run_id)
+        assert one.page.get_by_text(re.compile("eld until 3 Mar .*07:05:00, and no longer")).first.is_visible()
+    finally:
+        with writing(company.engine) as connection:
+            connection.execute(delete(RunRow).where(col(RunRow.run_id) == run_id))
+    one.go("audit")
+    one.page.get_by_label("Since").fill("2026-03-03 07:05")
+    one.page.get_by_role("button", name="Filter").click()
+    one.page.wait_for_url("**zone=Asia*")
+    assert one.page.locator("[data-zone]").first.inner_text() == "Asia/Tokyo"
+    # Times that were entered without a zone, or in another one, keep it.
+    for query, zone in (({}, "UTC"), ({"zone": "Europe/Oslo"}, "Europe/Oslo")):
+        one.go("audit", since="2026-03-03", **query)
+        assert one.page.locator("[data-zone]").first.inner_text() == zone
+        assert one.page.locator("input[name=zone]").input_value() == zone
 
 
 def test_a_command_is_copied(desk: OpenDesk) -> None:
