@@ -1,5 +1,6 @@
 """Looks up the names of the records that a page mentions, with one query for each kind."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -7,7 +8,8 @@ from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_names
 from app.access.kinds import KINDS
-from app.access.records import Organization, User
+from app.access.records import Document, Organization, User
+from app.foundation.clock import from_epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.items import CONTAINERS, ITEM_KINDS, USER_KINDS
@@ -48,6 +50,8 @@ _LABELS: Mapping[str, tuple[str, str]] = {
     "expiresAt": ("ends", ""),
 }
 """Field → its label, and the kind of the record that it identifies."""
+_SHOWN_BY_ID = frozenset({"name", "organizationName", "groupName", "folderName", "documentName"})
+"""Fields that are shown by the id of their record."""
 IDS_SHOWN = 3
 """The users and the resources of a change of access that a list names."""
 MENTION = "\0{}\0"
@@ -58,6 +62,30 @@ def field_of(name: str, text: str, organization_id: str) -> Field:
     """A field in words, of a record in this organization."""
     label, kind = _LABELS.get(name, (name, ""))
     return Field(name, label, visible(text), (kind, organization_id, text) if kind else None)
+
+
+def fields_of(record: Mapping[str, object], organization_id: str) -> list[Field]:
+    """The fields of a record as ``record_to_wire`` returns it, with epoch milliseconds as times. Those that its table
+    does not need are left out."""
+    kind = record["kind"]
+    hidden = {"kind", *_SHOWN_BY_ID, *(() if kind == Organization.kind else ("organizationId",))}
+    fields = []
+    for name, value in record.items():
+        if name in hidden or value is False:
+            continue
+        if name.endswith("At") and isinstance(value, int):
+            text = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        field = field_of(name, text, organization_id)
+        in_folder = name == "folderId" and kind == Document.kind
+        fields.append(field._replace(label="in folder") if in_folder else field)
+    return fields
+
+
+def causes_of(row: StoredAccessChange) -> list[tuple[str, str, list[Field]]]:
+    """The changes of records behind a change of access: ``added``, ``changed`` or ``removed``, kind, and fields."""
+    return [(change, str(record["kind"]), fields_of(record, row.organization_id)) for change, record in row.causes]
 
 
 def with_mentions(sentence: str, mentions: Sequence[Mention]) -> list[str | Mention]:
@@ -141,6 +169,8 @@ def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
         yield "organization", "", row.organization_id
         yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
         yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
+        for _, _, fields in causes_of(row):
+            yield from (field.mention for field in fields if field.mention)
 
 
 def _key(kind: str, organization_id: str, item_id: str) -> Mention:

@@ -13,16 +13,22 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, insert
+from sqlalchemy import Connection, Engine, RowMapping, insert
 
+from app.access.browse.lookup import find
 from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
+from app.access.decision.explain import explain, record_to_wire
 from app.access.impact.comparison import AccessChange, TooManyStepsError
 from app.access.impact.impact import access_changes
 from app.access.kinds import NAMED_KINDS
+from app.access.records import Record
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
 from app.access.revisions import ModelChange
+from app.access.sql_view import SqlView
+from app.contract.permission_call import Question
 from app.foundation.clock import Clock
+from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import counted
 from app.sync.plan.tables import PlanAccessRow
@@ -30,7 +36,7 @@ from app.sync.plan.tables import PlanAccessRow
 MAX_LISTED_IDS = 1_000_000
 """Further rows have numbers, but no ids. Only changes of whole directories reach this."""
 NAMED_ROWS = 100
-"""The rows that have names."""
+"""The rows that have names and causes."""
 NAMED_IDS = 5
 """The users and the resources of a row that have names: the first ones."""
 _SHOWN_IDS = 3
@@ -39,6 +45,9 @@ MAX_FIRST_READ = 50_000
 """A larger first read is not compared: all access is gained, and to list it may take minutes."""
 MAX_REPORTED = 100
 """The most pairs of organization and kind in the report of the run: the largest. The stored rows have all."""
+
+_DECISIVE_FIELDS = frozenset({"accessRole", "accessType", "disabled", "expiresAt", "folderId", "parentFolderId"})
+"""The fields that decisions read, apart from the ids of records."""
 
 EFFECTS = ("gain", "lose", "change")
 _LOSSES_FIRST = ("lose", "gain", "change")
@@ -64,13 +73,19 @@ class StoredAccessChange:
     organization."""
     resource_ids: Sequence[str]
     """All of them, or the first. Empty if they are not listed."""
-    names: Mapping[str, Mapping[str, str]]
-    """``users`` and ``resources``: id → name, of the first ones."""
+    names: Mapping[str, Any]
+    """``users`` and ``resources``: id → name, of the first ones. ``causes``: see ``causes``."""
 
     @property
     def effect(self) -> str:
         """One of ``EFFECTS``."""
         return _effect(self.before, self.after)
+
+    @property
+    def causes(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        """The changes of records that change the access of the first user to the first resource: ``added``, ``changed``
+        or ``removed``, and the record as in ``record_to_wire``. Empty if they are not known."""
+        return [(change, record) for change, record in self.names.get("causes", ())]
 
     @property
     def change_in_words(self) -> str:
@@ -112,6 +127,8 @@ class AccessCount:
 class ImpactOfDryRun:
     """Receives the impact in the transaction of the refresh of a dry run."""
 
+    engine: Engine
+    """That of the database behind the candidate."""
     clock: Clock
     policy: DecisionPolicy
     rows: list[StoredAccessChange] = field(default_factory=list)
@@ -128,9 +145,11 @@ class ImpactOfDryRun:
         now: datetime = self.clock()
         changes = access_changes(connection, now, self.policy)
         try:
-            for _, of_organization in groupby(changes, key=lambda change: change.organization_id):
-                for access_change in sorted(of_organization, key=_rank):
-                    self._add(connection, access_change)
+            with reading(self.engine) as behind:
+                sides = SqlView(behind), SqlView(connection)
+                for _, of_organization in groupby(changes, key=lambda change: change.organization_id):
+                    for access_change in sorted(of_organization, key=_rank):
+                        self._add(sides, access_change, now)
         except TooManyStepsError:
             # Without the organizations that were compared before: a part would look like everything.
             self.rows.clear()
@@ -170,17 +189,21 @@ class ImpactOfDryRun:
                 "names": json.dumps(row.names, ensure_ascii=False),
             }
 
-    def _add(self, connection: Connection, change: AccessChange) -> None:
+    def _add(self, sides: tuple[SqlView, SqlView], change: AccessChange, now: datetime) -> None:
         self._ids += len(change.user_ids) + len(change.resource_ids)
         listed = self._ids <= MAX_LISTED_IDS
         user_ids, resource_ids = (change.user_ids, change.resource_ids) if listed else ((), ())
         ordinal = len(self.rows) + 1
-        names = {}
+        names: dict[str, Any] = {}
         if ordinal <= NAMED_ROWS:
+            connection = sides[1].connection
             names = {
                 "users": _names(connection, "user", "", user_ids),
                 "resources": _names(connection, change.kind, change.organization_id, resource_ids),
             }
+            if user_ids and resource_ids:
+                question = Question(user_ids[0], change.kind, resource_ids[0], change.organization_id)
+                names["causes"] = _causes(sides, question, now, self.policy)
         self.rows.append(
             StoredAccessChange(
                 ordinal=ordinal,
@@ -196,6 +219,25 @@ class ImpactOfDryRun:
                 names=names,
             )
         )
+
+
+def _causes(
+    sides: tuple[SqlView, SqlView], question: Question, now: datetime, policy: DecisionPolicy
+) -> list[tuple[str, Mapping[str, object]]]:
+    """The records that led to the decision before or after the change, and that differ. ``sides``: before and after."""
+    causes: dict[tuple[str, ...], tuple[str, Mapping[str, object]]] = {}
+    for view, other, word in ((sides[0], sides[1], "removed"), (sides[1], sides[0], "added")):
+        for record in (view.user(question.user_id), *explain(view, question, now, policy).records):
+            if record is None:
+                continue
+            counterpart = find(other.connection, type(record), *record.key[1:])
+            if counterpart is None or _decisive(counterpart) != _decisive(record):
+                causes[record.key] = word if counterpart is None else "changed", record_to_wire(record)
+    return list(causes.values())
+
+
+def _decisive(record: Record) -> dict[str, object]:
+    return {name: value for name, value in record_to_wire(record).items() if name in _DECISIVE_FIELDS}
 
 
 def _effect(before: str | None, after: str | None) -> str:

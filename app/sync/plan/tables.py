@@ -122,4 +122,4 @@ class PlanAccessRow(StoreTable, table=True):
     resource_ids: str
     """A JSON list."""
     names: str
-    """The names of the first users and resources, as JSON."""
+    """The names of the first users and resources, and the causes, as JSON."""

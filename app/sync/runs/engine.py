@@ -256,7 +256,7 @@ class SyncEngine:
                 return current_revision(connection)
         context.progress.phase("reading", None)
         if run.dry_run:
-            context.impact = ImpactOfDryRun(self.clock, self.policy)
+            context.impact = ImpactOfDryRun(self.engine, self.clock, self.policy)
         options = ReadOptions(
             selection=None if run.selection.is_everything else run.selection,
             accept_empty=self.what_if.emptied if self.what_if is not None else (),

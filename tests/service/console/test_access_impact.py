@@ -27,12 +27,14 @@ def _preview(office: Office) -> Run:
     office.runs.update(run.run_id, RunStatus.PLANNING, report=report)
     row = {"plan_id": run.plan_id, "organization_id": "acme", "kind": "document", "names": "{}"}
     one = {"users": 1, "resources": 1, "pairs": 1, "resource_ids": '["handbook"]'}
+    grant = {"kind": "grant", "organizationId": "acme", "documentId": "handbook", "userId": "bob", "expiresAt": 0}
+    why = json.dumps({"users": {}, "resources": {}, "causes": [["added", grant]]})
     many = {"users": 120, "resources": 2, "pairs": 240, "user_ids": json.dumps(USERS)}
     names = json.dumps({"users": {"ada": "Ada of the plan"}, "resources": {}})
     lost = {"ordinal": 1, "before": "editor", "after": "", "resource_ids": '["handbook", "roadmap"]', "names": names}
     rows = [
         row | many | lost,
-        row | one | {"ordinal": 2, "before": "", "after": "viewer", "user_ids": '["bob"]'},
+        row | one | {"ordinal": 2, "before": "", "after": "viewer", "user_ids": '["bob"]', "names": why},
         row | one | {"ordinal": 3, "before": "editor", "after": "viewer", "user_ids": '["cleo"]'},
     ]
     rows[2]["organization_id"] = "else"
@@ -66,6 +68,21 @@ def test_the_run_page_and_the_list_name_users_and_resources(office: Office) -> N
         assert "All of these are in" not in text
     of_one = _text(browser.get(address("access_impact", run=run.run_id, organization="else")))
     assert "All of these are in else" in of_one
+
+
+def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office) -> None:
+    run = _preview(office)
+    browser = office.browser(Role.VIEWER)
+    question = {"type": "document", "resource": "handbook", "organization": "acme"}
+    links = {user: address("explain", user=user, **question).replace("&", "&amp;") for user in ("ada", "bob")}
+    cause = "grant added: document Handbook handbook , user Bob bob , ends 1970-01-01 00:00:00 UTC explain"
+    paths = [address("run", id=run.run_id), address("access_impact", run=run.run_id)]
+    for path in (*paths, address("access_change", run=run.run_id, ordinal=2)):
+        html = browser.get(path)
+        assert cause in _text(html), path
+        assert f'href="{links["bob"]}">explain</a>' in html
+    html = browser.get(paths[1])
+    assert f'href="{links["ada"]}">explain</a> <span class="muted small">of the first user</span>' in html
 
 
 def test_the_largest_changes_come_first(office: Office) -> None:

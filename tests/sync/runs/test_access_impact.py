@@ -77,12 +77,29 @@ def test_rows_name_their_first_users_and_resources(company: SyncedWorld) -> None
     names: dict[str, dict[str, str]] = {"users": {}, "resources": {}}
     for row in rows_of(company, company.sync(dry_run=True)):
         assert row.names["users"].keys() == set(row.user_ids[: access_impact.NAMED_IDS])
-        for part, of_row in row.names.items():
-            names[part] |= of_row
+        for part in names:
+            names[part] |= row.names[part]
     # Removed and added users alike.
     assert names["users"]["ada"] == "Ada"
     assert names["users"]["new"] == "New"
     assert names["resources"]["handbook"] == "Handbook"
+
+
+def test_rows_have_the_changes_of_records_that_cause_them(company: SyncedWorld) -> None:
+    change(company)
+    company.directory.remove("groupMember", "acme", "core", "dan", "")
+    company.directory.folder("archive", access="restricted")
+    causes = {
+        (row.effect, row.user_ids[0], row.resource_ids[0]): [f"{record['kind']} {word}" for word, record in row.causes]
+        for row in rows_of(company, company.sync(dry_run=True))
+    }
+    assert all(causes.values())
+    assert causes["lose", "ada", "acme"] == ["user removed"]
+    assert causes["lose", "bob", "salaries"] == ["grant removed"]
+    assert causes["lose", "dan", "roadmap"] == ["groupMember removed", "grant removed"]
+    assert causes["lose", "bob", "archive"] == ["folder changed"]
+    assert causes["gain", "cleo", "handbook"] == ["document changed"]
+    assert causes["gain", "new", "acme"] == ["user added", "membership added"]
 
 
 def test_ids_beyond_the_limit_are_counted(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:

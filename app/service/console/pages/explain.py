@@ -16,12 +16,11 @@ from app.access.decision.decide import Decision, Rule, decide_uncapped
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
 from app.access.origins import find_origins, with_shared_aliases
-from app.access.records import Document, Organization, Record
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
 from app.client.single_permission import SUPPORTED_TYPES
 from app.contract.permission_call import Question
-from app.foundation.clock import from_epoch_ms, utc_text
+from app.foundation.clock import utc_text
 from app.foundation.ids import may_be_stored
 from app.service.console.backend_answer import compare
 from app.service.console.console import Console
@@ -35,7 +34,7 @@ from app.service.console.explain_form import (
     resolve_names,
 )
 from app.service.console.ladder import Ladder, make_ladder, unused_records
-from app.service.console.names import MENTION, Field, Mention, RecordNames, field_of, read_names, with_mentions
+from app.service.console.names import MENTION, Field, Mention, RecordNames, fields_of, read_names, with_mentions
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
@@ -43,8 +42,6 @@ from app.service.provider.answer import PermissionAnswer
 _MAX_SUGGESTIONS = 10
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT[\d:]+Z)")
 """A time in the sentence of an explanation."""
-_SHOWN_BY_ID = frozenset({"name", "organizationName", "groupName", "folderName", "documentName"})
-"""Fields that are shown by the id of their record."""
 
 
 @VIEWS.get("explain")
@@ -145,8 +142,9 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
         unused = unused_records(view, question, decision, at)
         records = [*explanation.records, *(record for record, _ in unused)]
         origins = find_origins(connection, records)
+        within = question.organization_id
         rows = {
-            record.key: ExplainRow(record.kind, _fields(record, question.organization_id), origins.get(record.key, ()))
+            record.key: ExplainRow(record.kind, fields_of(record_to_wire(record), within), origins.get(record.key, ()))
             for record in records
         }
         sentence = _sentence(
@@ -219,23 +217,6 @@ def _sentence(question: Question, explanation: Explanation, ends_at: datetime | 
         else:
             sentence.append(part)
     return sentence
-
-
-def _fields(record: Record, organization_id: str) -> list[Field]:
-    """The fields of a record, with epoch milliseconds as times. Those that its table does not need are left out."""
-    hidden = {"kind", *_SHOWN_BY_ID, *(() if record.kind == Organization.kind else ("organizationId",))}
-    fields = []
-    for name, value in record_to_wire(record).items():
-        if name in hidden or value is False:
-            continue
-        if name.endswith("At") and isinstance(value, int):
-            text = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        field = field_of(name, text, organization_id)
-        in_folder = name == "folderId" and record.kind == Document.kind
-        fields.append(field._replace(label="in folder") if in_folder else field)
-    return fields
 
 
 def _curl(console: Console, body: Mapping[str, object]) -> str:
