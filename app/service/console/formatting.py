@@ -16,6 +16,7 @@ _FAR = 90 * _DAY
 _SHORT = 64
 _UNBROKEN = 24
 """The length up to which an id stays on one line."""
+_STATUS = re.compile(r"[A-Z]{3,}(?:_[A-Z]+)*: (?=.)")
 FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
 
 
@@ -117,6 +118,12 @@ def sentence(text: str) -> str:
     """Calls ``visible``, with a capital letter if the text begins with an ordinary word."""
     shown = visible(text)
     return shown[:1].upper() + shown[1:] if shown.split(" ")[0].rstrip(",;:.").isalpha() else shown
+
+
+def without_status(message: str) -> str:
+    """A message of the backend without the status before it, such as ``INVALID_ARGUMENT:``."""
+    match = _STATUS.match(message)
+    return message if match is None else message[match.end() :]
 
 
 def visible_lines(text: str) -> str:

@@ -73,6 +73,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         pill=formatting.pill,
         visible=formatting.visible,
         sentence=formatting.sentence,
+        without_status=formatting.without_status,
         visible_lines=formatting.visible_lines,
         labelled=_labelled,
         state_word=formatting.state_word,

@@ -81,6 +81,10 @@ def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office)
         html = browser.get(path)
         assert cause in _text(html), path
         assert f'href="{links["bob"]}">explain</a>' in html
+    # On the page of a change, each user and each resource leads to Explain.
+    html = browser.get(address("access_change", run=run.run_id, ordinal=1))
+    assert html.count(">explain</a>") == 1 + 50 + 2
+    assert f'href="{links["ada"]}">' in html
     html = browser.get(paths[1])
     assert f'href="{links["ada"]}">explain</a> <span class="muted small">of the first user</span>' in html
 

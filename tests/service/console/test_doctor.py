@@ -115,7 +115,7 @@ def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
     words = browser.get(address("doctor"))
     assert "3 deletes are held back until 2026-12-03 00:15 UTC.<" in words
     assert f'<a href="{address("held")}">Review the deletes</a>' in words
-    assert f'Find out why <a href="{address("settings", q="backend")}">Show its settings</a>' in html
+    assert f'Find out why. <a href="{address("settings", q="backend")}">Show its settings</a>' in html
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER])

@@ -5,7 +5,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from importlib.resources import files
 
+import pytest
+
 from app.service.console.charts import bar_chart, line_chart
+from app.service.console.formatting import without_status
 from app.service.console.rendering import make_environment
 
 STATIC = files("app.service.console").joinpath("static")
@@ -56,6 +59,20 @@ def test_a_time_of_another_year_has_its_year() -> None:
         assert re.findall(r">([^<]+)</time>", html) == [shown, ago]
         assert f'title="{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"' in html
     assert re.findall(r">([^<]+)</time>", page.render(at=now, now=None)) == ["3 Jan 2026 00:00:00"] * 2
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("INVALID_ARGUMENT: name: too long", "name: too long"),
+        ("INTERNAL: broken", "broken"),
+        ("name: too long", "name: too long"),
+        ("NOT_FOUND: ", "NOT_FOUND: "),
+        ("A: b", "A: b"),
+    ],
+)
+def test_messages_of_the_backend_are_shown_without_their_status(message: str, shown: str) -> None:
+    assert without_status(message) == shown
 
 
 def test_cells_have_the_name_of_their_column() -> None:
