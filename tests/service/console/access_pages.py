@@ -208,10 +208,16 @@ def visit_records_without_effect(visitors: Visitors) -> None:
     visitors.show("search", q="below")
 
 
-def visit_search(visitors: Visitors) -> None:
-    """Nothing, too little, one, many, and an id that is found by itself."""
+def visit_search(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing, too little, one, many, all of one kind, similar names, and an id that is found by itself."""
     for text in ("", "z", "q", "zzz", "ada", "Same", "Acme", "The", "outer", "document", "o"):
         visitors.show("search", q=text)
+    for text in ("Smae Nmae", "Documet"):
+        visitors.show("search", q=text)
+    _through(visitors, "search", q="Same", kind="user")
+    with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.pages.search._MAX_OF_ONE_KIND", 20)
+        visitors.show("search", q="Same", kind="user")
     visitors.show("search", q="note")
     visitors.show("search", q="acme\\c")
 

@@ -20,7 +20,7 @@ from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow
-from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.tables import RunRow
@@ -184,7 +184,15 @@ def visit_parked(visitors: Visitors) -> None:
     parked: dict[str, Any] = {"parked": True, "failures": 10, "failing_since": 1_000}
     one = parked | {"item_id": "d", "failing_since": None}
     unlike = one | {"organization_id": "other"}
-    for failing in ([one], [one, unlike], [parked | {"item_id": "d"}, unlike | {"message": "too long"}]):
+    retried, other = {"item_id": "r"}, {"item_id": "s"}
+    for failing in (
+        [one],
+        [one, unlike],
+        [parked | {"item_id": "d"}, unlike | {"message": "too long"}],
+        [retried],
+        [retried, other],
+        [retried, one],
+    ):
         _failures(office, failing)
         show("parked")
     _failures(
@@ -262,6 +270,10 @@ def visit_sync(visitors: Visitors) -> None:
     made = states.planned(office, dry_run=True)
     report = {"impact": {"gain": 1, "lose": 1, "change": 0}, "sources": [states.UNREAD]}
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), report=report)
+    show()
+    lost = {"organization_id": "acme", "kind": "document", "before": "viewer", "after": "", "names": "{}"}
+    lost |= {"users": 1, "resources": 1, "pairs": 1, "user_ids": '["ada"]', "resource_ids": '["plan"]'}
+    add_rows(office, PlanAccessRow, [{"plan_id": made.plan_id, "ordinal": 1, **lost}])
     show()
     made = states.planning(office, dry_run=True)
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())

@@ -60,7 +60,7 @@ def test_every_branch_of_every_template_is_rendered(
     with office_of(tmp_path, "all", access_pages.directory(), access_pages.other_directory()) as office:
         visitors = Visitors(office)
         access_pages.visit_browse(visitors, monkeypatch)
-        access_pages.visit_search(visitors)
+        access_pages.visit_search(visitors, monkeypatch)
         access_pages.visit_comparisons(office, monkeypatch)
         sync_pages.visit_overview(visitors)
         visitors = Visitors(office)
@@ -204,7 +204,8 @@ def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
         "resources": 1,
         "resource_ids": '["plan"]',
     }
-    names = '{"users": {"gone": "Ada <b>Lovelace</b>"}, "resources": {"plan": "The plan"}}'
+    names = '{"users": {"gone": "Ada <b>Lovelace</b>"}, "resources": {"plan": "The plan"},'
+    names += ' "causes": [["removed", {"kind": "membership", "userId": "gone"}]]}'
     ada = {
         "ordinal": 1,
         "before": "editor",
