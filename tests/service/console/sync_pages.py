@@ -271,7 +271,13 @@ def visit_sync(visitors: Visitors) -> None:
     report = {"impact": {"gain": 1, "lose": 1, "change": 0}, "sources": [states.UNREAD]}
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), report=report)
     show()
-    lost = {"organization_id": "acme", "kind": "document", "before": "viewer", "after": "", "names": "{}"}
+    lost: dict[str, Any] = {
+        "organization_id": "acme",
+        "kind": "document",
+        "before": "viewer",
+        "after": "",
+        "names": "{}",
+    }
     lost |= {"users": 1, "resources": 1, "pairs": 1, "user_ids": '["ada"]', "resource_ids": '["plan"]'}
     add_rows(office, PlanAccessRow, [{"plan_id": made.plan_id, "ordinal": 1, **lost}])
     show()
