@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from app.backend.collaboration.importing import Import, ImportFailedError
 from app.backend.embedders import open_embedder
@@ -122,6 +123,31 @@ def test_a_second_import_changes_nothing(importer: Importer, tmp_path: Path) -> 
     importer(path)
 
     assert everything(importer.tenant) == before
+
+
+def test_comments_are_replaced_with_one_statement_per_thread(importer: Importer, tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "f.jsonl",
+        [
+            {"kind": "comment", "annotationId": thread, "commentId": f"c{number}", "commentText": "x", "from": ADA}
+            for thread in ("t", "u")
+            for number in range(50)
+        ],
+    )
+    deletes: list[Any] = []
+
+    @event.listens_for(importer.world.engine, "before_cursor_execute")
+    def _collect(*arguments: Any) -> None:
+        _, _, statement, parameters, _, is_many = arguments
+        if statement.startswith("DELETE FROM comment "):
+            deletes.extend(parameters if is_many else [parameters])
+
+    importer(path, create_missing=True)
+    assert deletes == []
+    importer(path)
+    assert len(deletes) == 2
+    comments = importer.tenant("get_comment_annotations", organizationId="acme", documentId="d")
+    assert [len(thread["comments"]) for thread in comments] == [50, 50]
 
 
 def test_a_record_replaces_the_one_with_its_id(importer: Importer, tmp_path: Path) -> None:

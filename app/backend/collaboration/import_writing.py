@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Table, delete, func, select, update
 
 from app.backend.collaboration import activity_handlers, comments, notifications, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
@@ -22,7 +22,7 @@ from app.backend.collaboration.tables import (
 from app.backend.collaboration.threads import Thread
 from app.backend.scope import Scope, delete_rows, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, insert_rows
+from app.backend.storage.rows import Writable, among, grouped, insert_rows
 from app.contract.errors import InvalidArgument
 
 _WRONG_DOCUMENT = "annotationId: is a thread of another document"
@@ -93,10 +93,7 @@ def _write_comments(connection: Connection, scope: Scope, lines: Sequence[Import
         comment.update(record)
         written.append(comment)
     threads.insert_threads(connection, scope, new.values())
-    if written:
-        is_replaced = (COMMENT.c.annotation_id == bindparam("thread")) & (COMMENT.c.comment_id == bindparam("key"))
-        keys = [{"thread": comment.annotation_id, "key": comment.comment_id} for comment in written]
-        connection.execute(delete(COMMENT).where(within(COMMENT, scope), is_replaced), keys)
+    _delete_replaced(connection, scope, written)
     comments.insert_comments(connection, scope, written)
     annotation_ids = list(dict.fromkeys(comment.annotation_id for comment in written))
     threads.refresh_participants(connection, scope, annotation_ids)
@@ -105,6 +102,21 @@ def _write_comments(connection: Connection, scope: Scope, lines: Sequence[Import
     changed = within_ids(connection, scope, COMMENT_ANNOTATION.c.annotation_id, annotation_ids)
     connection.execute(update(COMMENT_ANNOTATION).where(changed).values(comment_bytes=size))
     return problems
+
+
+def _delete_replaced(connection: Connection, scope: Scope, new: Sequence[StoredComment]) -> None:
+    """Deletes the stored comments with these ids, with one statement for each of their threads: PostgreSQL may read the
+    whole thread for each statement."""
+    keys = {(comment.annotation_id, comment.comment_id) for comment in new}
+    table = COMMENT.c
+    query = select(table.annotation_id, table.comment_id).where(
+        within_ids(connection, scope, table.annotation_id, {annotation_id for annotation_id, _ in keys}),
+        among(connection, table.comment_id, {comment_id for _, comment_id in keys}),
+    )
+    stored = grouped((row.annotation_id, row.comment_id) for row in connection.execute(query) if tuple(row) in keys)
+    for annotation_id, comment_ids in stored.items():
+        replaced = within_ids(connection, scope, table.comment_id, comment_ids)
+        connection.execute(delete(COMMENT).where(replaced, table.annotation_id == annotation_id))
 
 
 def _write_reactions(connection: Connection, scope: Scope, lines: Sequence[ImportLine], now: int) -> None:
