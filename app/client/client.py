@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self, TypeVar
 
 import orjson
@@ -36,23 +36,6 @@ _HEADERS = {
     "Accept-Encoding": "identity",
     "User-Agent": "usher",
 }
-
-
-@dataclass(slots=True)
-class _Exchange:
-    """The request of one call, which each try sends again."""
-
-    transport: Transport
-    url: str
-    headers: dict[str, str]
-    body: bytes
-    response: RawResponse | None = None
-    """The response to the last try. None if there was none."""
-
-    def send(self) -> RawResponse:
-        self.response = None
-        self.response = self.transport.post(self.url, self.headers, self.body)
-        return self.response
 
 
 class BackendClient:
@@ -130,20 +113,24 @@ class BackendClient:
         path = (operation.other_version_path if other_version else None) or operation.path
         headers = _HEADERS | self._credentials.headers(operation)
         body = orjson.dumps(self._credentials.body(operation, request))
-        exchange = _Exchange(self._transport, self._base_url + path, headers, body)
+        response: RawResponse | None = None
+
+        def send() -> Answer[ResultT]:
+            nonlocal response
+            response = None
+            response = self._transport.post(self._base_url + path, headers, body)
+            return self._read(operation, response)
+
         state = CallState(operation.name)
         succeeded, problem = False, ""
         try:
-            answer = self._retrying.run(
-                state, lambda: self._read(operation, exchange.send()), repeatable=operation.is_repeatable
-            )
+            answer = self._retrying.run(state, send, repeatable=operation.is_repeatable)
             succeeded = True
         except ClientError as error:
             error.maybe_applied_earlier = state.unclear
             problem = error.message
             raise
         finally:
-            response = exchange.response
             self._record(
                 CallRecord(
                     operation=operation.name,

@@ -42,26 +42,22 @@ class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
     """The stop event was set while a call waited for a slot."""
 
 
+@dataclass
 class RateLimiter:
-    """``limit`` is the maximum of concurrent calls. ``pause`` waits the given number of seconds, or less if
-    ``stopped`` becomes true."""
+    """Limits the concurrent calls of a client."""
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        monotonic: Callable[[], float],
-        pause: Callable[[float], None],
-        stopped: Callable[[], bool],
-    ) -> None:
-        self._limit = limit
-        self._allowed = float(limit)
+    limit: int
+    """The maximum."""
+    monotonic: Callable[[], float]
+    pause: Callable[[float], None]
+    """Waits the given number of seconds, or less if ``stopped`` becomes true."""
+    stopped: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._allowed = float(self.limit)
         self._in_flight = 0
         self._resume_at = float("-inf")
         self._reduced_at = float("-inf")
-        self._monotonic = monotonic
-        self._pause = pause
-        self._stopped = stopped
         self._changed = threading.Condition()
 
     @contextmanager
@@ -69,7 +65,7 @@ class RateLimiter:
         """Waits for a slot and holds it. Yields the start time. Raises ``Stopped``."""
         self._acquire()
         try:
-            yield self._monotonic()
+            yield self.monotonic()
         finally:
             with self._changed:
                 self._in_flight -= 1
@@ -78,13 +74,13 @@ class RateLimiter:
     def succeeded(self) -> None:
         """Reports a call that was not throttled."""
         with self._changed:
-            if self._allowed < self._limit:
-                self._allowed = min(self._limit, self._allowed + _INCREASE / self._allowed)
+            if self._allowed < self.limit:
+                self._allowed = min(self.limit, self._allowed + _INCREASE / self._allowed)
                 self._changed.notify()
 
     def throttled(self, started_at: float, wait: float) -> None:
         """Reports a throttled call that may be retried in ``wait`` seconds."""
-        now = self._monotonic()
+        now = self.monotonic()
         with self._changed:
             self._resume_at = max(self._resume_at, now + wait)
             # Calls that ran concurrently are throttled together, which reduces the limit only once.
@@ -95,11 +91,11 @@ class RateLimiter:
     def _acquire(self) -> None:
         waited_until = float("-inf")
         while True:
-            if self._stopped():
+            if self.stopped():
                 raise Stopped
             with self._changed:
                 resume_at = self._resume_at
-                remaining = resume_at - self._monotonic()
+                remaining = resume_at - self.monotonic()
                 # One wait is enough: the clock may be a microsecond short of the time that was waited for.
                 if remaining <= 0 or resume_at <= waited_until:
                     if self._in_flight < int(self._allowed):
@@ -107,7 +103,7 @@ class RateLimiter:
                         return
                     self._changed.wait(_STOP_INTERVAL)
                     continue
-            self._pause(remaining)
+            self.pause(remaining)
             waited_until = resume_at
 
 

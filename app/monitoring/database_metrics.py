@@ -33,7 +33,8 @@ from app.sync.ledger.ledger import LastVerify, items_by_kind, last_verify, ledge
 from app.sync.runs.lifecycle import ended_runs
 from app.sync.runs.run import ENDS, RunStatus
 from app.sync.runs.status import held_runs
-from app.sync.runs.workers import WorkerState, workers
+from app.sync.runs.tables import WorkerRow
+from app.sync.runs.workers import workers
 
 _RECOUNT_AFTER = 60.0
 """Seconds after which the items of a changed ledger are counted again."""
@@ -115,7 +116,7 @@ class DatabaseMetrics(Collector):
             self._counted_ledger, self._counted_at = ledger, moment
         return self._items
 
-    def _workers(self, known: Sequence[WorkerState], now: datetime) -> Iterator[Metric]:
+    def _workers(self, known: Sequence[WorkerRow], now: datetime) -> Iterator[Metric]:
         alive = [worker for worker in known if now.timestamp() - worker.seen_at / 1000 < self._dead_after]
         yield _gauge("usher_workers", "Workers with a recent heartbeat.", len(alive))
         yield _gauge(

@@ -11,14 +11,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import insert
 
 from app.commands.health import LongRunning, UsherProcess, command_of, health_url
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
-from app.sync.runs import workers
 from app.sync.runs.run import process_name
-from app.sync.runs.workers import WorkerState, remove_worker
+from app.sync.runs.tables import WorkerRow
 from tests.commands.conftest import Usher
 from tests.faults.live import until
 
@@ -103,9 +103,8 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
     def beat(pid: int, ago: int) -> None:
         at = epoch_ms(utc_now()) - ago * 1000
         with writing(engine) as connection:
-            remove_worker(connection, str(pid))
-            state = WorkerState(worker_id=str(pid), name=process_name(pid), started_at=at, seen_at=at, leads=False)
-            workers.beat(connection, state)
+            row = {"worker_id": str(pid), "name": process_name(pid), "started_at": at, "seen_at": at}
+            connection.execute(insert(WorkerRow).values(**row))
 
     beat(1, ago=20)
     assert ask("worker") == "ok"

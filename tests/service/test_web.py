@@ -29,7 +29,7 @@ from app.sync.ledger.tables import ItemFailureRow, LedgerItemRow
 from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.runs.workers import WorkerState, beat
+from app.sync.runs.tables import WorkerRow
 from tests.commands.conftest import DIRECTORY
 from tests.tables import make_migrated
 
@@ -271,10 +271,8 @@ def test_metrics_contain_workers_and_the_age_of_the_queue(client: FlaskClient, e
     with writing(engine) as connection:
         for worker_id, seconds, leads in (("1", 10, True), ("2", 100, False), ("3", 1000, True)):
             seen_at = round((NOW.timestamp() - seconds) * 1000)
-            beat(
-                connection,
-                WorkerState(worker_id=worker_id, name="node", started_at=0, seen_at=seen_at, leads=leads),
-            )
+            values = {"worker_id": worker_id, "name": "node", "started_at": 0, "seen_at": seen_at, "leads": leads}
+            connection.execute(insert(WorkerRow).values(**values))
     numbers = _numbers(client)
     assert numbers["usher_workers"] == 2
     assert numbers["usher_workers_leading"] == 1

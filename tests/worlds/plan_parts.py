@@ -2,12 +2,12 @@
 
 from sqlalchemy import Connection, text
 
-from app.sync.plan.summary import ALIKE, Parts
+from app.sync.plan.summary import ALIKE, PartWriter
 
 
 def note_parts(connection: Connection, plan_id: str) -> None:
     """Stores the parts of a plan whose items exist and are numbered from 1."""
     items = text(f"SELECT {ALIKE} FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal")
-    parts = Parts(connection, plan_id)
+    parts = PartWriter(connection, plan_id)
     parts.add(connection.execute(items, {"plan_id": plan_id}).scalars().all())
     parts.end()

@@ -29,7 +29,7 @@ _OPERATION = attrgetter("phase", "kind", "action", "operation")
 
 ALIKE = """phase || '|' || kind || '|' || action || '|' || operation || '|' || status || '|' ||
   CASE kind WHEN 'organization' THEN '' ELSE organization_id END"""
-"""The input of ``Parts.add`` for each item, as an SQL expression. One text is cheap to count."""
+"""The input of ``PartWriter.add`` for each item, as an SQL expression. One text is cheap to count."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class PlanPart:
         return self.last_ordinal - self.first_ordinal + 1
 
 
-class Parts:
+class PartWriter:
     """Collects and stores the parts of a plan, and counts its items. Items are added in order."""
 
     def __init__(self, connection: Connection, plan_id: str) -> None:

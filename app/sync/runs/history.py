@@ -53,7 +53,6 @@ def recent_runs(
     before: str | None = None,
     *,
     statuses: Sequence[str] = (),
-    trigger: str | None = None,
     kind: str | None = None,
     asked_by: str | None = None,
     since: datetime | None = None,
@@ -70,8 +69,6 @@ def recent_runs(
         query = query.where(RUN.c.run_id < before)
     if statuses:
         query = query.where(RUN.c.status.in_(statuses))
-    if trigger is not None:
-        query = query.where(RUN.c.trigger == trigger)
     if kind is not None:
         query = query.where(_IS_KIND[kind])
     if asked_by in AUTOMATIC:

@@ -3,14 +3,14 @@
 The rules: ``app/sync/runs/README.md``, "Statuses".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import TypeVar
 
-from sqlalchemy import Column, Connection, Engine, Select, bindparam, delete, func, or_, select, update
+from sqlalchemy import Column, Connection, Engine, Select, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from app.access.pending import pending_since
@@ -52,9 +52,6 @@ MAX_CONTINUATIONS = 5
 
 _CHANGES_KEPT = timedelta(days=1)
 """How long successful runs of changes are kept."""
-
-# Built once: building takes longer than executing.
-_CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
 
 _PLAN = PlanRow.__table__
 _OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__, PlanAccessRow.__table__)
@@ -156,12 +153,10 @@ class Runs:
             raise RunNotFoundError(f"there is no {what} yet" if prefix == LATEST else f"there is no {what} {prefix}")
         return str(matches[0])
 
-    def recent(
-        self, limit: int = 50, before: str | None = None, *, statuses: Sequence[str] = (), trigger: str | None = None
-    ) -> list[Run]:
-        """The latest runs, newest first. ``before``: the id of a run, for older ones."""
+    def recent(self, limit: int = 50) -> list[Run]:
+        """The latest runs, newest first."""
         with reading(self.engine) as connection:
-            return recent_runs(connection, limit, before, statuses=statuses, trigger=trigger)
+            return recent_runs(connection, limit)
 
     def next_queued(self) -> Run | None:
         """The oldest queued run."""
@@ -257,7 +252,8 @@ class Runs:
         """Whether the run is to be cancelled. False if the database is unavailable, which the next write handles."""
         try:
             with reading(self.engine) as connection:
-                return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
+                query = "SELECT cancel_requested FROM run WHERE run_id = :run_id"
+                return bool(statements.run(connection, query, {"run_id": run_id}).scalar())
         except DBAPIError as error:
             if not is_outage(error):
                 raise

@@ -28,6 +28,9 @@ CONNECTION_LOST = "the connection to the database was cut, and with it the lock 
 _PAUSE = 0.5
 """Seconds between two attempts to acquire the lock."""
 
+_NUMBER = int.from_bytes(sha256(b"usher:sync").digest()[:8], "big", signed=True)
+"""The PostgreSQL advisory lock. Advisory locks are per database."""
+
 _SERVER_KEEPALIVES = text(
     """
     SELECT set_config('tcp_keepalives_idle', '3', FALSE), set_config('tcp_keepalives_interval', '2', FALSE),
@@ -42,26 +45,22 @@ class SyncLock(Protocol):
 
     def acquire(self, timeout: float = 0) -> bool:
         """Whether the lock was acquired within ``timeout`` seconds. False if the database is unavailable."""
-        ...
 
     def held(self) -> bool:
         """Whether it is still held. Thread-safe. On PostgreSQL it sends a statement."""
-        ...
 
     def why_lost(self) -> str:
         """Why it is no longer held."""
-        ...
 
     def release(self) -> None:
         """Releases the lock if it is held."""
-        ...
 
 
-def sync_lock(engine: Engine, name: str = "sync", *, sleep: Sleep = time.sleep) -> SyncLock:
-    """The lock with this name for the database of the engine, not acquired yet."""
+def sync_lock(engine: Engine, *, sleep: Sleep = time.sleep) -> SyncLock:
+    """The lock for the database of the engine, not acquired yet."""
     if is_sqlite(engine):
-        return _FileSyncLock(Path(f"{engine.url.database}.{name}.lock"))
-    return _SessionSyncLock(engine, name, sleep)
+        return _FileSyncLock(Path(f"{engine.url.database}.sync.lock"))
+    return _SessionSyncLock(engine, sleep)
 
 
 class _FileSyncLock:
@@ -89,7 +88,7 @@ class _FileSyncLock:
 
 
 class _SessionSyncLock:
-    def __init__(self, engine: Engine, name: str, sleep: Sleep) -> None:
+    def __init__(self, engine: Engine, sleep: Sleep) -> None:
         # Not from the pool: nothing else may use the session, and it must end with the lock.
         self._engine = create_engine(
             engine.url,
@@ -97,8 +96,6 @@ class _SessionSyncLock:
             isolation_level="AUTOCOMMIT",
             connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **CLIENT_KEEPALIVES},
         )
-        # Advisory locks are per database, so a number made from the name is enough.
-        self._number = int.from_bytes(sha256(f"usher:{name}".encode()).digest()[:8], "big", signed=True)
         self._sleep = sleep
         self._guard = Lock()
         self._session: Connection | None = None
@@ -133,7 +130,7 @@ class _SessionSyncLock:
         with self._guard:
             if self._session is not None:
                 with suppress(SQLAlchemyError):
-                    self._session.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": self._number})
+                    self._session.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _NUMBER})
             self._close()
 
     def _try(self) -> bool:
@@ -145,7 +142,7 @@ class _SessionSyncLock:
                 self._session = self._engine.connect()
                 self._session.execute(_SERVER_KEEPALIVES)
                 query = text("SELECT pg_try_advisory_lock(:number)")
-                got = bool(self._session.execute(query, {"number": self._number}).scalar_one())
+                got = bool(self._session.execute(query, {"number": _NUMBER}).scalar_one())
             except SQLAlchemyError:
                 got = False
             if not got:

@@ -29,15 +29,6 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _SOURCE: Table = DirectorySourceRow.__table__
 
-_COLUMNS = (
-    _SOURCE.c.last_read_at,
-    _SOURCE.c.polled_at,
-    _SOURCE.c.last_verdict,
-    _SOURCE.c.last_reason,
-    _SOURCE.c.refused,
-    _SOURCE.c.login_refused,
-)
-
 _LONGEST_PAUSE = 30.0
 """The maximum pause after an error, in seconds."""
 
@@ -105,7 +96,7 @@ class SourcePoller:
     def _claim(self) -> bool:
         """Claims the poll if it is due. Returns whether this worker performs it."""
         with reading(self.engine) as connection:
-            row = connection.execute(select(*_COLUMNS).where(_SOURCE.c.name == self.name)).first()
+            row = connection.execute(select(_SOURCE).where(_SOURCE.c.name == self.name)).first()
         if row is None:
             # The first sync creates the row of a source.
             return False

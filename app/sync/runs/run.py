@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
 from typing import Any, TypedDict
 
-from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
@@ -280,9 +279,6 @@ _MOMENTS = (
     *("approved_at", "held_at", "resumed_at", "decided_at"),
 )
 
-_ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
-_ONE_LOCKED = _ONE.with_for_update()
-
 _COUNT_END = """
 INSERT INTO run_tally (status, runs) VALUES (:status, 1)
 ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
@@ -291,7 +287,8 @@ ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
 
 def row_of(connection: Connection, run_id: str, *, locked: bool = False) -> Row[tuple[object, ...]]:
     """The row of a run; ``locked`` until the transaction ends. Raises ``RunNotFoundError``."""
-    row = connection.execute(_ONE_LOCKED if locked else _ONE, {"run_id": run_id}).first()
+    query = select(RUN).where(RUN.c.run_id == run_id)
+    row = connection.execute(query.with_for_update() if locked else query).first()
     if row is None:
         raise RunNotFoundError(f"there is no run {run_id}")
     return row
@@ -323,19 +320,12 @@ def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values
 
 def change(connection: Connection, run: Run, **values: object) -> Run:
     """Sets columns of a locked run. Raises ``RunConflictError`` if its status has changed."""
-    new = {f"new_{name}": _stored(value) for name, value in values.items()}
-    expected = {"expected_run_id": run.run_id, "expected_status": run.status}
-    row = connection.execute(_change_of(tuple(values)), new | expected).first()
+    new = {name: _stored(value) for name, value in values.items()}
+    same = update(RUN).where(RUN.c.run_id == run.run_id, RUN.c.status == run.status.value)
+    row = connection.execute(same.values(new).returning(RUN)).first()
     if row is None:
         raise RunConflictError(f"the run was {run.status} and is {row_of(connection, run.run_id).status} now")
     return run_from(row)
-
-
-@cache
-def _change_of(names: tuple[str, ...]) -> UpdateBase:
-    """Cached, because building a statement takes longer than executing it."""
-    expected = RUN.c.run_id == bindparam("expected_run_id"), RUN.c.status == bindparam("expected_status")
-    return update(RUN).where(*expected).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
 
 
 def run_from(row: Row[tuple[object, ...]]) -> Run:

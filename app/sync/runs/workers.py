@@ -6,7 +6,7 @@ has lost the database. If the database is unavailable, or on SQLite busy with a 
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
@@ -24,7 +24,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _WORKER = WorkerRow.__table__
 
-EVERY = 15.0
+_EVERY = 15.0
 """Seconds between two heartbeats."""
 _LOOK = 1.0
 """Seconds between two checks of the clock."""
@@ -40,36 +40,10 @@ ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at, leads = exclud
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerState:
-    """The last heartbeat of a worker. Times are epoch milliseconds."""
-
-    worker_id: str
-    name: str
-    started_at: int
-    seen_at: int
-    leads: bool
-
-
-def beat(connection: Connection, state: WorkerState) -> None:
-    """Stores a heartbeat."""
-    run(connection, _BEAT, asdict(state))
-
-
-def remove_worker(connection: Connection, worker_id: str) -> None:
-    """Removes the row of a worker that stops."""
-    connection.execute(delete(_WORKER).where(_WORKER.c.worker_id == worker_id))
-
-
-def remove_dead(connection: Connection, seen_before: int) -> int:
-    """Removes workers with an older heartbeat, and returns their number."""
-    return connection.execute(delete(_WORKER).where(_WORKER.c.seen_at < seen_before)).rowcount
-
-
-def workers(connection: Connection) -> list[WorkerState]:
+def workers(connection: Connection) -> list[WorkerRow]:
     """All rows, the latest heartbeat first."""
     rows = connection.execute(select(_WORKER).order_by(_WORKER.c.seen_at.desc(), _WORKER.c.worker_id))
-    return [WorkerState(**row._asdict()) for row in rows]
+    return [WorkerRow(**row._asdict()) for row in rows]
 
 
 @dataclass(kw_only=True)
@@ -82,7 +56,6 @@ class Heartbeat:
     leads: Callable[[], bool]
     clock: Clock
     stop: Event
-    every: float = EVERY
     monotonic: Callable[[], float] = time.monotonic
     after_jump: Callable[[], None] = lambda: None
     """Called after the clock jumped, to compute due times again."""
@@ -106,15 +79,15 @@ class Heartbeat:
             self._wait()
 
     def _wait(self) -> None:
-        """Returns after ``every`` seconds, or when the clock has jumped, because the last heartbeat then looks old."""
+        """Returns when the next heartbeat is due, or when the clock has jumped: the last one then looks old."""
         began, now = self.monotonic(), self.clock()
-        while not self.stop.wait(min(_LOOK, self.every)):
+        while not self.stop.wait(_LOOK):
             passed = self.monotonic() - began
             if abs((self.clock() - now).total_seconds() - passed) > _JUMP:
                 _log.warning("clock_jumped")
                 self.after_jump()
                 return
-            if passed >= self.every:
+            if passed >= _EVERY:
                 return
 
     def beat(self) -> None:
@@ -122,20 +95,22 @@ class Heartbeat:
         now = epoch_ms(self.clock())
         is_first = self._started_at is None
         started_at = self._started_at = now if self._started_at is None else self._started_at
-        state = WorkerState(
-            worker_id=self.worker_id, name=self.name, started_at=started_at, seen_at=now, leads=self.leads()
-        )
+        row = {"worker_id": self.worker_id, "name": self.name, "started_at": started_at, "seen_at": now}
         with writing(self.engine) as connection:
-            beat(connection, state)
+            run(connection, _BEAT, row | {"leads": self.leads()})
             if is_first:
-                remove_dead(connection, now - _DEAD_KEPT // timedelta(milliseconds=1))
+                _remove_dead(connection, now - _DEAD_KEPT // timedelta(milliseconds=1))
 
     def end(self) -> None:
         """Removes the rows of this worker, which is stopped and not dead, and of those that it replaced."""
         try:
             with writing(self.engine) as connection:
-                remove_worker(connection, self.worker_id)
+                connection.execute(delete(_WORKER).where(_WORKER.c.worker_id == self.worker_id))
                 if self._started_at is not None:
-                    remove_dead(connection, self._started_at)
+                    _remove_dead(connection, self._started_at)
         except SQLAlchemyError as error:
             _log.warning("goodbye_unsaid", problem=database_problem(error))
+
+
+def _remove_dead(connection: Connection, seen_before: int) -> None:
+    connection.execute(delete(_WORKER).where(_WORKER.c.seen_at < seen_before))

@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 from standardwebhooks import Webhook as Receiving
 
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
-from app.sync.runs.workers import WorkerState, beat
+from app.sync.runs.tables import WorkerRow
 from tests.forking import Forked, command
 from tests.monitoring.notify.conftest import Receiver
 
@@ -31,7 +32,7 @@ def test_service_reports_that_no_worker_lives(receiver: Receiver, tmp_path: Path
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     upgrade(engine, STORE_MIGRATIONS)
     with writing(engine) as connection:
-        beat(connection, WorkerState(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
+        connection.execute(insert(WorkerRow).values(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
     engine.dispose()
     _run_until_notified("serve", receiver, tmp_path)
     event = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)

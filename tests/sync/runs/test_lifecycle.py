@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import insert
 
 from app.commands.schema import METADATA
-from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.ledger.tables import CallRow
-from app.sync.plan.summary import Parts
+from app.sync.plan.summary import PartWriter
 from app.sync.plan.tables import PlanItemRow, PlanRow
+from app.sync.runs.history import recent_runs
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, RunStatus
 from tests.tables import make_tables
@@ -53,7 +54,7 @@ def make_plan(runs: Runs, plan_id: str, *statuses: str, created_at: int = 0) -> 
                 limits="[]",
             )
         )
-        parts = Parts(connection, plan_id)
+        parts = PartWriter(connection, plan_id)
         for ordinal, status in enumerate(statuses, 1):
             parts.add([f"150|{'document' if ordinal % 2 else 'folder'}|delete|delete_documents|{status}|acme"])
             connection.execute(
@@ -172,7 +173,8 @@ def test_ids_sort_by_time_and_differ_within_it(runs: Runs, clock: SimulatedTime)
     assert len(set(ids)) == 5
     assert max(ids) == ids[-1]
     assert [run.run_id for run in runs.recent(limit=2)] == sorted(ids, reverse=True)[:2]
-    assert [run.run_id for run in runs.recent(before=sorted(ids)[1])] == [min(ids)]
+    with reading(runs.engine) as connection:
+        assert [run.run_id for run in recent_runs(connection, 10, before=sorted(ids)[1])] == [min(ids)]
 
 
 def test_next_queued_is_the_one_that_waited_longest(runs: Runs, clock: SimulatedTime) -> None:

@@ -42,14 +42,6 @@ def test_lock_is_not_taken_twice_by_its_holder(engine: Engine) -> None:
     assert not lock.held()
 
 
-def test_locks_of_other_names_do_not_meet(engine: Engine) -> None:
-    one, other = sync_lock(engine, "sync"), sync_lock(engine, "other")
-    assert one.acquire()
-    assert other.acquire()
-    one.release()
-    other.release()
-
-
 def test_acquire_waits_for_the_lock(engine: Engine) -> None:
     one, other = sync_lock(engine), sync_lock(engine)
     assert one.acquire()
