@@ -150,7 +150,7 @@ def show_impact(parts: Application, run: Run) -> None:
     sums = parts.runs.access_counts(run.run_id)
     if not sums:
         return
-    numbers = ((row.organization_id, row.kind, *(f"{row.number_of(effect):,}" for effect in EFFECTS)) for row in sums)
+    numbers = ((row.organization_id, row.kind, f"{row.gain:,}", f"{row.lose:,}", f"{row.change:,}") for row in sums)
     _show_rows(("organization", "kind", *EFFECTS), numbers)
     changes = access_changes_of(parts, run.run_id)
     rows = ((row.organization_id, row.change_in_words, row.users_in_words, row.resources_in_words) for row in changes)

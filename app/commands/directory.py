@@ -164,7 +164,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
             name,
             configured_sources(settings, spool=False),
             clock=parts.clock,
-            audit_hook_of=audited_forgetting(parts.audit, operator(), name, stored_reason(reason)),
+            audit_hook=audited_forgetting(parts.audit, operator(), name, stored_reason(reason)),
         )
     print_result(f"removed {counts_in_words(forgotten.records)} of {name}, except what other sources contain")
     show_revision(forgotten.replaced)

@@ -118,10 +118,6 @@ class AccessCount:
     lose: int
     change: int
 
-    def number_of(self, effect: str) -> int:
-        """The pairs with this effect, one of ``EFFECTS``."""
-        return {"gain": self.gain, "lose": self.lose, "change": self.change}[effect]
-
 
 @dataclass
 class ImpactOfDryRun:
@@ -286,18 +282,15 @@ FROM plan_access WHERE plan_id = :plan_id GROUP BY organization_id, kind
 ORDER BY SUM(pairs) DESC, organization_id, kind
 """
 
-# The condition on each effect repeats ``_effect``.
+# The last condition repeats ``_effect``.
+_IS_LISTED = """plan_id = :plan_id AND (:organization_id = '' OR organization_id = :organization_id)
+  AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)"""
 _PAGE = """
-SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
-  AND (:organization_id = '' OR organization_id = :organization_id)
-  AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)
-ORDER BY ordinal LIMIT :limit
+SELECT {columns} FROM plan_access WHERE {is_listed} AND ordinal > :after ORDER BY ordinal LIMIT :limit
 """
 _LARGEST = """
 SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal IN (
-  SELECT ordinal FROM plan_access WHERE plan_id = :plan_id
-    AND (:organization_id = '' OR organization_id = :organization_id)
-    AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)
+  SELECT ordinal FROM plan_access WHERE {is_listed}
     AND (:after = 0 OR pairs < (SELECT pairs FROM plan_access WHERE plan_id = :plan_id AND ordinal = :after)
       OR pairs = (SELECT pairs FROM plan_access WHERE plan_id = :plan_id AND ordinal = :after) AND ordinal > :after)
   ORDER BY pairs DESC, ordinal LIMIT :limit)
@@ -411,10 +404,9 @@ def list_access(
             f"substr({name}, 1, {first_ids * _CHARACTERS_OF_ID}) AS {name}" if name in _IDS else name
             for name in _COLUMNS
         )
-    rows = run(
-        connection, _LARGEST if largest_first else _PAGE, parameters | {"effect": effect}, columns=", ".join(columns)
-    ).mappings()
-    return [_parsed(row, first_ids) for row in rows]
+    query, parts = _LARGEST if largest_first else _PAGE, {"columns": ", ".join(columns), "is_listed": _IS_LISTED}
+    rows = run(connection, query, parameters | {"effect": effect}, **parts)
+    return [_parsed(row, first_ids) for row in rows.mappings()]
 
 
 def _parsed(row: RowMapping, first_ids: int) -> StoredAccessChange:

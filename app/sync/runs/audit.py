@@ -60,18 +60,14 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 
 def audited_forgetting(
     audit: Audit, actor: Actor, name: str, reason: str | None = None
-) -> "Callable[[Mapping[str, int]], ChangeHook]":
-    """Makes the audit hook of a forgotten source from its number of records by kind."""
+) -> Callable[[Connection, Mapping[str, int]], None]:
+    """An audit hook that writes a row about a forgotten source, with its number of records by kind."""
 
-    def audit_hook_of(records: Mapping[str, int]) -> "ChangeHook":
+    def note(connection: Connection, records: Mapping[str, int]) -> None:
         subject = f"{name}: {counts_in_words(records)}"
+        audit.record(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
 
-        def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "ModelChange") -> None:
-            audit.record(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
-
-        return note
-
-    return audit_hook_of
+    return note
 
 
 def counts_in_words(records: Mapping[str, int]) -> str:

@@ -6,10 +6,10 @@ a temporary database.
 
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
 from app.access.contents import SourceState, export_records, model_counts, source_states
@@ -40,34 +40,22 @@ class UnknownSourceError(ValueError):
     """A source with this name does not exist, or cannot be used in this way."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
-    """The read of one source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceReport(StagedRead):
+    """The read of one source, as the refresh used it: an unexpectedly empty source has failed."""
 
-    name: str
     verdict: Verdict
-    """The effective verdict: an unexpectedly empty source has failed."""
-    reason: str
-    """Why it is not complete; empty otherwise."""
-    records: int
-    """The number of records."""
-    malformed: int
-    """The number of further records that are malformed."""
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, int]
     """Kind → number of records, for kinds with records."""
-    seconds: float = 0
-    answered: str = ""
-    """``changes`` or ``part``. Empty if everything was read."""
-    gone: int = 0
+    gone: int
     """The number of objects that were reported as gone."""
-    losses: Losses = field(default_factory=dict)
-    """The effective records that it removes, or would remove if it was not refused."""
-    guard: Guard = field(default_factory=Guard)
+    guard: Guard
     """The maximum of losses."""
-    refused: str = ""
-    """Why the guard refused it. Empty if it did not."""
-    known_empty: bool = False
-    """Whether nothing was pushed to it so far."""
+
+    @property
+    def refused(self) -> str:
+        """Why the guard refused it. Empty if it did not."""
+        return str(self.refusal or "")
 
 
 def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
@@ -192,7 +180,10 @@ def read_directory(
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
-        reads = SourceReads(refreshing.staging, clock, progress, selection, options.full).read(
+        source_reads = SourceReads(
+            staging=refreshing.staging, clock=clock, progress=progress, selection=selection, full=options.full
+        )
+        reads = source_reads.read(
             {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:
@@ -238,21 +229,9 @@ def _report_of(
 
 
 def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceReport:
-    return SourceReport(
-        name=staged.name,
-        verdict=Verdict(staged.verdict),
-        reason=staged.reason,
-        records=staged.records,
-        malformed=staged.malformed,
-        kinds=dict(read.kinds),
-        seconds=staged.seconds,
-        answered=staged.answered,
-        gone=read.gone,
-        losses=staged.losses,
-        guard=guard,
-        refused=str(staged.refusal or ""),
-        known_empty=staged.known_empty,
-    )
+    values = {field.name: getattr(staged, field.name) for field in fields(staged)}
+    values["verdict"] = Verdict(staged.verdict)
+    return SourceReport(**values, kinds=dict(read.kinds), gone=read.gone, guard=guard)
 
 
 def guard_from_settings(settings: GuardSettings) -> Guard:
@@ -280,11 +259,11 @@ def forget(
     sources: Sequence[Source],
     *,
     clock: Clock,
-    audit_hook_of: Callable[[Mapping[str, int]], ChangeHook] | None = None,
+    audit_hook: Callable[[Connection, Mapping[str, int]], None] | None = None,
 ) -> Forgotten:
     """Removes the records of a source that is no longer configured.
 
-    ``audit_hook_of``: makes the audit hook from the number of records of each kind.
+    ``audit_hook``: is called in the transaction, with the number of records of each kind.
 
     Raises ``UnknownSourceError`` if the source is configured, or has no records.
     """
@@ -293,8 +272,12 @@ def forget(
     with reading(engine) as connection:
         kept = {state.name: state.kinds for state in source_states(connection, by_kind=True)}
     records = kept.get(name, {})
-    audit_hook = None if audit_hook_of is None else audit_hook_of(records)
-    with Refresh(engine, clock=clock, problems=ProblemList(), change_hook=audit_hook) as refreshing:
+
+    def note(connection: Connection, _reads: object, _change: object) -> None:
+        if audit_hook is not None:
+            audit_hook(connection, records)
+
+    with Refresh(engine, clock=clock, problems=ProblemList(), change_hook=note) as refreshing:
         try:
             return Forgotten(records=records, replaced=refreshing.forget(name))
         except SourceError as error:

@@ -40,7 +40,6 @@ class ReadingProgress(Protocol):
 
     def advance(self, n: int) -> None:
         """``n`` more records were read."""
-        ...
 
 
 def policy_of(source: Source) -> Policy:
@@ -85,24 +84,17 @@ class SourceRead:
         return self.kinds.total()
 
 
+@dataclass(kw_only=True)
 class SourceReads:
     """Reads sources concurrently into a refresh."""
 
-    def __init__(
-        self,
-        staging: Staging,
-        clock: Clock,
-        progress: ReadingProgress | None,
-        selection: Selection | None,
-        full: Collection[str] = (),
-    ) -> None:
-        """``full``: the names of sources that are read completely."""
-        self._staging = staging
-        self._clock = clock
-        self._progress = progress
-        self._selection = selection
-        self._full = full
-        self._unreported = 0
+    staging: Staging
+    clock: Clock
+    progress: ReadingProgress | None
+    selection: Selection | None
+    full: Collection[str]
+    """The names of sources that are read completely."""
+    _unreported: int = field(default=0, init=False)
 
     def read(self, sources: Mapping[int, Source]) -> list[SourceRead]:
         """Stages the records of the sources (position → source). Returns the reads in order."""
@@ -110,37 +102,31 @@ class SourceReads:
         with ParallelReads() as parallel:
             for position, source in sources.items():
                 stage, request = self._request(position, source)
-                reads[position] = SourceRead(source, position, stage, began=self._clock())
+                reads[position] = SourceRead(source, position, stage, began=self.clock())
                 parallel.begin(position, source, request)
             for position, steps in parallel.steps():
                 read = reads[position]
                 for step in steps:
-                    # The most frequent step comes first.
-                    if isinstance(step, Found):
-                        self._add(read, step)
-                    elif isinstance(step, End):
-                        request_after = self._end(read, step)
-                        if request_after is not None:
-                            parallel.begin(position, read.source, request_after)
-                    else:
-                        self._take(read, step)
+                    request_after = self._take(read, step)
+                    if request_after is not None:
+                        parallel.begin(position, read.source, request_after)
                 self._report_progress(_PROGRESS_STEP)
         self._report_progress(1)
         return list(reads.values())
 
     def _request(self, position: int, source: Source) -> tuple[_Stage, ReadRequest]:
         """The request to a source: a part, the changes since its cursor, or everything."""
-        begun, policy = self._staging.started(position), policy_of(source)
-        if self._selection is not None:
-            organization_ids, user_ids = self._selection.organization_ids, self._selection.user_ids
-            objects = self._staging.find_objects(position, organization_ids, user_ids)
+        begun, policy = self.staging.started(position), policy_of(source)
+        if self.selection is not None:
+            organization_ids, user_ids = self.selection.organization_ids, self.selection.user_ids
+            objects = self.staging.find_objects(position, organization_ids, user_ids)
             if objects is not None:
                 known = tuple(ObjectId(*key) for key in objects)
-                aliases = tuple(self._staging.find_aliases(user_ids)) if user_ids else ()
+                aliases = tuple(self.staging.find_aliases(user_ids)) if user_ids else ()
                 return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known, aliases))
-        now = epoch_ms(self._clock())
+        now = epoch_ms(self.clock())
         if (
-            source.name not in self._full
+            source.name not in self.full
             and begun.cursor
             and begun.settings_digest == policy.digest
             and begun.last_full_at is not None
@@ -153,16 +139,22 @@ class SourceReads:
         record, place, made_from = found
         if made_from is None:
             read.without_origin = True
-            self._staging.add(record, place, position=read.position)
+            self.staging.add(record, place, position=read.position)
         else:
             origin = origin_text(*made_from.object)
-            self._staging.add(record, place, origin=origin, rule=made_from.rule, position=read.position)
+            self.staging.add(record, place, origin=origin, rule=made_from.rule, position=read.position)
         read.kinds[record.kind] += 1
         self._unreported += 1
 
-    def _take(self, read: SourceRead, step: Gone | Malformed | Remark) -> None:
-        if isinstance(step, Gone):
-            self._staging.add_gone(origin_text(*step.object), position=read.position)
+    def _take(self, read: SourceRead, step: Found | Gone | Malformed | Remark | End) -> ReadRequest | None:
+        """Stages one step. Returns the next request to the source if the step ends this one."""
+        # The most frequent step comes first.
+        if isinstance(step, Found):
+            self._add(read, step)
+        elif isinstance(step, End):
+            return self._end(read, step)
+        elif isinstance(step, Gone):
+            self.staging.add_gone(origin_text(*step.object), position=read.position)
             read.gone += 1
         elif read.complete_end is not None:
             pass  # If these changes cannot be used, the next read reports their problems.
@@ -170,10 +162,11 @@ class SourceReads:
             read.malformed += 1
             origin = "" if step.object is None else origin_text(*step.object)
             if origin:
-                self._staging.add_malformed(origin, disabled=step.disabled, position=read.position)
+                self.staging.add_malformed(origin, disabled=step.disabled, position=read.position)
             read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason, origin=origin))
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
+        return None
 
     def _end(self, read: SourceRead, end: End) -> ReadRequest | None:
         """Ends a read, or returns the next request to the source."""
@@ -193,7 +186,7 @@ class SourceReads:
 
     def _restart(self, read: SourceRead, refused: str) -> ReadRequest:
         """Reads everything after a source refused its cursor. The records that came with the refusal are void."""
-        self._staging.restart(read.position)
+        self.staging.restart(read.position)
         read.cursor_refused = refused
         read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
         read.kinds, read.gone, read.without_origin = Counter(), 0, False
@@ -201,7 +194,7 @@ class SourceReads:
 
     def _begin_changes_meanwhile(self, read: SourceRead, end: End) -> ReadRequest:
         """Reads the changes during a complete read. If they cannot be used, the complete read stays valid."""
-        self._staging.begin_changes(read.position)
+        self.staging.begin_changes(read.position)
         read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
         read.without_origin = False
         return ReadRequest(since=end.cursor)
@@ -211,7 +204,7 @@ class SourceReads:
         complete = read.complete_end
         assert complete is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
-        self._staging.end_changes(read.position, usable=usable)
+        self.staging.end_changes(read.position, usable=usable)
         if not usable:
             read.kinds, read.gone = read.complete_kinds, 0
         self._close(read, complete._replace(cursor=end.cursor) if usable else complete, caught_up=usable)
@@ -226,17 +219,17 @@ class SourceReads:
             cursor=end.cursor,
             digest=policy_of(read.source).digest,
             caught_up=caught_up,
-            seconds=(self._clock() - read.began).total_seconds(),
+            seconds=(self.clock() - read.began).total_seconds(),
             cursor_refused=read.cursor_refused,
             except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
             login_refused=end.login_refused,
             known_empty=end.known_empty,
         )
-        self._staging.end(result, position=read.position)
+        self.staging.end(result, position=read.position)
 
     def _report_progress(self, at_least: int) -> None:
-        if self._progress is not None and self._unreported >= at_least:
-            self._progress.advance(self._unreported)
+        if self.progress is not None and self._unreported >= at_least:
+            self.progress.advance(self._unreported)
             self._unreported = 0
 
 

@@ -95,7 +95,7 @@ def test_no_death_hides_a_source_that_is_forgotten(engine: Engine) -> None:
         read_directory(engine, [people, GivenSource("old", user("ann"), user("bob"))], clock=lambda: NOW)
         read_directory(engine, [people], clock=lambda: NOW)
         return lambda: forget(
-            engine, "old", [people], clock=lambda: NOW, audit_hook_of=audited_forgetting(AUDIT, MIRA, "old", "it moved")
+            engine, "old", [people], clock=lambda: NOW, audit_hook=audited_forgetting(AUDIT, MIRA, "old", "it moved")
         )
 
     found = die_at_every_commit(engine, prepare)
