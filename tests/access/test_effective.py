@@ -27,8 +27,9 @@ from app.access.records import (
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.ledger import tables as ledger_tables  # noqa: F401 - plans read its tables
-from app.sync.plan import desired
+from app.sync.plan.desired import compute_desired
 from app.sync.plan.selection import Selection
+from app.sync.plan.tables import drop_temporary
 from tests.worlds.access_model import StoredDirectory, stored_directory
 from tests.worlds.random_directories import NOW, Company
 
@@ -175,9 +176,9 @@ def row(access_role: str, via: str = "") -> Row:
 
 def read_desired(directory: StoredDirectory, selection: Selection) -> dict[DesiredKey, Row]:
     with writing(directory.engine) as connection:
-        desired.compute_desired(connection, ledger_id=1, now=NOW, selection=selection)
+        compute_desired(connection, ledger_id=1, now=NOW, selection=selection)
         rows = run(connection, "SELECT * FROM desired").all()
-        desired.drop_desired(connection)
+        drop_temporary(connection)
     return {
         (one.kind, one.organization_id, one.container_id, one.item_id): (
             one.parent_id, one.access_type, one.access_role, bool(one.disabled), one.depth, one.via

@@ -30,11 +30,12 @@ from app.foundation.clock import utc_now
 from app.foundation.database import statements
 from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings, load_settings
-from app.sync.plan.desired import compute_desired, drop_desired
+from app.sync.plan.desired import compute_desired
 from app.sync.plan.planner import PlanRequest, make_plan
 from app.sync.plan.selection import EVERYTHING
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
+from app.sync.plan.tables import drop_temporary
 from app.sync.runs.engine import SyncEngine
 from app.sync.runs.run import Run, RunRequest
 from tests.bench.company import Company
@@ -149,12 +150,12 @@ def _plan_changes(engine: Engine, place: Path, config: str) -> tuple[float, floa
         ledger_id = connection.execute(text("SELECT MAX(ledger_id) FROM ledger")).scalar_one()
         compute_desired(connection, ledger_id=ledger_id, now=utc_now(), selection=EVERYTHING)
         statements.run(connection, _FILL_LEDGER, {"ledger_id": ledger_id})
-        drop_desired(connection)
+        drop_temporary(connection)
 
     def plan(since: Sequence[str] = ()) -> tuple[Plan, float]:
         start = time.perf_counter()
         request = PlanRequest(ledger_id=ledger_id, now=utc_now(), limits=LimitSettings(), since=since, is_preview=True)
-        made = make_plan(engine, request)
+        made = make_plan(engine, request, random=random.Random())
         return made, time.perf_counter() - start
 
     base, _ = plan()

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Engine, Table, delete, event, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, event, insert, select, update
 
 from app.access import tables as access
 from app.client.client import BackendClient
@@ -33,14 +33,14 @@ from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import BatchSender
-from app.sync.ledger.items import ITEM_STATUSES
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.settlement import cancel_unsent
 from app.sync.ledger.tables import LedgerItemRow
 from app.sync.plan.planner import PlanRequest, make_plan
 from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
-from app.sync.plan.stored import Plan, PlanItem, read_items
+from app.sync.plan.stored import Plan, PlanItem
+from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.tables import RunRow
 from tests.progress import QuietProgress
 from tests.tables import make_tables
@@ -52,6 +52,17 @@ NOON_MS = epoch_ms(NOON)
 
 Rows = list[dict[str, Any]]
 Key = tuple[str, str, str, str]
+
+
+def plan_items(connection: Connection, plan_id: str, *statuses: str, covered: bool = True) -> list[PlanItem]:
+    """The items of a plan with one of these statuses (any, without), in order. ``covered``: with covered ones."""
+    query = select(*[PLAN_ITEM.c[name] for name in PlanItem.__dataclass_fields__]).order_by(PLAN_ITEM.c.ordinal)
+    query = query.where(PLAN_ITEM.c.plan_id == plan_id)
+    if statuses:
+        query = query.where(PLAN_ITEM.c.status.in_(statuses))
+    if not covered:
+        query = query.where(PLAN_ITEM.c.covered_by.is_(None))
+    return [PlanItem(**row._asdict()) for row in connection.execute(query)]
 
 
 def _table(row_class: Any) -> Table:
@@ -70,6 +81,7 @@ ACCESS = {
     "grants": access.ACCESS_TABLES["grant"],
 }
 LEDGER_ITEM = _table(LedgerItemRow)
+PLAN_ITEM = _table(PlanItemRow)
 RUN = _table(RunRow)
 
 SETTINGS = BackendSettings(
@@ -236,14 +248,12 @@ class PlanningWorld:
             approving=approving,
             retry=None if retry is None else Retry(tuple(retry)),
         )
-        return make_plan(self.engine, request)
+        return make_plan(self.engine, request, random=Random())
 
     def items(self, plan: Plan, *statuses: str, covered: bool = True) -> list[PlanItem]:
         """The plan's items with one of these statuses (any, without), in order."""
         with reading(self.engine) as connection:
-            return read_items(
-                connection, plan.plan_id, statuses=statuses or ITEM_STATUSES, limit=100_000, covered=covered
-            )
+            return plan_items(connection, plan.plan_id, *statuses, covered=covered)
 
     def sent(self, plan: Plan) -> list[tuple[str, str, str, str]]:
         """Operation, scope, container and item of all sent items, in order."""
@@ -280,7 +290,6 @@ class PlanningWorld:
                 sender=BatchSender(CallSender(port, Capabilities("auto"), gate), SETTINGS.batch_size),
                 gate=gate,
                 threads=1,
-                batch_size=SETTINGS.batch_size,
                 progress=QuietProgress(),
                 random=Random(1),
                 counts_before={},

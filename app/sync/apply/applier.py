@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 from random import Random
 
@@ -24,22 +25,17 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
 from app.sync.apply.answers import AnswerProcessor, ApplyState
-from app.sync.apply.batch import Batch, BatchOutcome, in_calls
+from app.sync.apply.batch import Batch, BatchOutcome, in_parts
 from app.sync.apply.gate import BROKEN, CANCELLED, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
+from app.sync.apply.requests import batch_limit
 from app.sync.apply.sender import BatchSender
 from app.sync.ledger.items import ItemStatus
-from app.sync.ledger.journal import (
-    JournalledCall,
-    journal_calls,
-    last_call_id,
-    note_exchanges,
-    settle_calls,
-)
+from app.sync.ledger.journal import JournalledCall, journal_calls, last_call_id, note_exchanges, settle_calls
 from app.sync.ledger.settlement import Settlement, is_still, settle, store_counts
 from app.sync.plan.dependencies import any_unsent_adds, find_dependents, find_unsafe_deletes
 from app.sync.plan.rules import Action, Phase
-from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
+from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_planned, read_run_counts
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -111,7 +107,6 @@ class Applier:
     sender: BatchSender
     gate: Gate
     threads: int
-    batch_size: int
     progress: Progress
     clock: Clock
     sleep: Sleep
@@ -154,15 +149,15 @@ class Applier:
 
     def _batches(self) -> Iterator[Batch]:
         """The plan as batches: neighbours that share phase, operation, kind and scope, up to the batch size."""
-        items = self._items()
-        for _, together in groupby(items, key=lambda item: (item.phase, item.operation, item.kind, item.scope)):
-            yield from in_calls(together, self.batch_size)
+        for (_, operation, *_), together in groupby(self._items(), attrgetter("phase", "operation", "kind", "scope")):
+            for items in in_parts(together, batch_limit(operation, self.sender.batch_size)):
+                yield Batch(operation, tuple(items))
 
     def _items(self) -> Iterator[PlanItem]:
         after = 0
         while True:
             with reading(self.engine) as connection:
-                page = read_items(connection, self.plan_id, after_ordinal=after, limit=_PAGE)
+                page = read_planned(connection, self.plan_id, after=after, limit=_PAGE)
             if not page:
                 return
             after = page[-1].ordinal

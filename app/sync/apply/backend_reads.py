@@ -1,30 +1,31 @@
-"""Reads items from the backend, by page, for a verify.
+"""Reads items from the backend, by page, for a verify, and converts them into observed items.
 
-If the backend lacks the operation, the kind stays unread.
+If the backend lacks the operation, the kind stays unread. ``app.sync.apply.requests`` is the opposite.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar
 
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, OperationMissing
 from app.contract import operations as contract
-from app.contract.documents import GetDocumentsRequest
+from app.contract.base import WireModel
+from app.contract.documents import Document, GetDocumentsRequest
 from app.contract.errors import Status
-from app.contract.folders import GetFoldersRequest
+from app.contract.folders import ROOT_FOLDER_ID, Folder, GetFoldersRequest
 from app.contract.limits import IDS_PER_READ
-from app.contract.organizations import GetOrganizationsRequest
+from app.contract.organizations import GetOrganizationsRequest, Organization
 from app.contract.users import GetUsersRequest, User
-from app.sync.apply import observations
+from app.sync.apply.batch import in_parts
 from app.sync.apply.capabilities import Capabilities
 from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
 
-ElementT = TypeVar("ElementT")
-
 _PAGE_SIZE = 1000
+
+_IDS = frozenset({"id", "organizationId", "folderId", "documentId", "userId", "organizationUserGroupId", "groupId"})
+"""Fields of the key, which are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class BackendReads:
             self._before_call()
             for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
                 self._before_call()
-                yield from map(observations.organization, answer.data)
+                yield from map(_organization, answer.data)
 
     def folders(self, organization_id: str) -> Iterator[Observed]:
         if not self._can_read("get_folders", Kind.FOLDER):
@@ -66,7 +67,7 @@ class BackendReads:
             # The organization has just been read, so the operation is missing.
             self._note_unsupported("get_folders", Kind.FOLDER)
             return
-        yield from observations.folders(organization_id, answer.data)
+        yield from _folders(organization_id, answer.data)
 
     def documents(self, organization_id: str) -> Iterator[Observed]:
         if not self._can_read("get_documents", Kind.DOCUMENT):
@@ -77,7 +78,7 @@ class BackendReads:
             for answer in self._client.pages(contract.GET_DOCUMENTS, request):
                 self._before_call()
                 for seen in answer.data:
-                    yield observations.document(organization_id, seen)
+                    yield _document(organization_id, seen)
         except OperationMissing:
             self._note_unsupported("get_documents", Kind.DOCUMENT)
 
@@ -94,7 +95,7 @@ class BackendReads:
             if isinstance(data, dict):
                 for document_id, users in data.items():
                     for user in users:
-                        yield observations.user(Kind.DOCUMENT_USER, organization_id, document_id, user)
+                        yield _user(Kind.DOCUMENT_USER, organization_id, document_id, user)
 
     def users(self, container: Container, user_ids: list[str] | None) -> Iterator[Observed]:
         """Users of a container. ``user_ids``: None for all users."""
@@ -110,9 +111,9 @@ class BackendReads:
                 continue
             for user in data:
                 if container.kind is Kind.GROUP_MEMBER:
-                    yield observations.member(container.organization_id, container.container_id, user)
+                    yield _member(container.organization_id, container.container_id, user)
                 else:
-                    yield observations.user(container.kind, container.organization_id, container.container_id, user)
+                    yield _user(container.kind, container.organization_id, container.container_id, user)
 
     def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
         """Pages of users. A container that does not exist has none."""
@@ -131,12 +132,95 @@ class BackendReads:
         return kind not in self.unread
 
     def _note_unsupported(self, operation: str, kind: Kind) -> None:
-        self._capabilities.mark_unsupported(operation)
+        self._capabilities.missing.add(operation)
         self.unread.add(kind)
 
 
-def in_parts(elements: Iterable[ElementT], size: int) -> Iterator[list[ElementT]]:
-    """Splits an iterable into lists of ``size`` elements; the last may be shorter."""
-    rest = iter(elements)
-    while part := list(islice(rest, size)):
-        yield part
+def _organization(seen: Organization) -> Observed:
+    return Observed(
+        kind=Kind.ORGANIZATION.value,
+        organization_id=seen.id,
+        item_id=seen.id,
+        disabled=bool(seen.disabled),
+        payload=_payload(seen),
+        known="" if seen.disabled is None else "disabled",
+    )
+
+
+def _folders(organization_id: str, seen: Iterable[Folder]) -> Iterator[Observed]:
+    """Folders with their subfolders, whether the backend nests them or returns a flat list."""
+    waiting = [(folder, "") for folder in seen]
+    while waiting:
+        folder, above = waiting.pop()
+        parent = above if folder.parent_folder_id is None else folder.parent_folder_id
+        waiting.extend((inner, folder.folder_id) for inner in folder.sub_folders or ())
+        access_type, known = _own_type(folder.access_type, folder.inherit_access_from_parent)
+        yield Observed(
+            kind=Kind.FOLDER.value,
+            organization_id=organization_id,
+            item_id=folder.folder_id,
+            parent_id="" if parent == ROOT_FOLDER_ID else parent,
+            access_type=access_type,
+            payload=_payload(folder),
+            known=f"parent {known}",
+        )
+
+
+def _document(organization_id: str, seen: Document) -> Observed:
+    """A document. The contract does not promise its folder, but a backend may return it."""
+    further = seen.unknown_fields()
+    folder_id = further.get("folderId")
+    inherits = further.get("inheritAccessFromParent")
+    access_type, known = _own_type(seen.access_type, inherits if isinstance(inherits, bool) else None)
+    shows_folder = isinstance(folder_id, str)
+    return Observed(
+        kind=Kind.DOCUMENT.value,
+        organization_id=organization_id,
+        item_id=seen.id,
+        parent_id=str(folder_id) if shows_folder and folder_id != ROOT_FOLDER_ID else "",
+        access_type=access_type,
+        payload=_payload(seen),
+        known=f"parent {known}" if shows_folder else known,
+    )
+
+
+def _user(kind: Kind, organization_id: str, container_id: str, seen: User) -> Observed:
+    return Observed(
+        kind=kind.value,
+        organization_id=organization_id,
+        container_id=container_id,
+        item_id=seen.user_id,
+        access_role=seen.access_role or "",
+        payload=_payload(seen),
+        known="role" if seen.access_role else "",
+    )
+
+
+def _member(organization_id: str, group_id: str, seen: User) -> Observed:
+    """A group member, which has no attributes."""
+    return Observed(
+        kind=Kind.GROUP_MEMBER.value, organization_id=organization_id, container_id=group_id, item_id=seen.user_id
+    )
+
+
+def same_fields(observed_payload: str, desired_payload: str) -> bool:
+    """Whether every field that Usher sends has the same value in the backend.
+
+    Further fields are ignored. So are fields that the backend does not return: they would be sent after every verify.
+    """
+    observed = json.loads(observed_payload)
+    desired = json.loads(desired_payload)
+    return all(observed[name] == value for name, value in desired.items() if name not in _IDS and name in observed)
+
+
+def _own_type(access_type: str | None, inherits: bool | None) -> tuple[str, str]:
+    """The own access type, and the word for ``Observed.known``."""
+    if inherits is None:
+        return access_type or "", "type" if access_type else ""
+    return ("" if inherits else access_type or ""), "access"
+
+
+def _payload(seen: WireModel) -> str:
+    fields = seen.to_wire()
+    fields.pop("subFolders", None)
+    return json.dumps(fields, ensure_ascii=False)

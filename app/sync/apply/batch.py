@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
+from typing import TypeVar
 
 from app.client.records import CallRecord
 from app.client.response import ItemAnswer
@@ -17,6 +18,8 @@ from app.sync.apply.requests import batch_limit
 from app.sync.ledger.journal import Exchange
 from app.sync.plan.rules import RULES, CallScope
 from app.sync.plan.stored import PlanItem
+
+ElementT = TypeVar("ElementT")
 
 
 class OutcomeKind(StrEnum):
@@ -113,12 +116,11 @@ def exchange_of(calls: Sequence[CallRecord]) -> Exchange:
     )
 
 
-def in_calls(items: Iterable[PlanItem], batch_size: int) -> Iterator[Batch]:
-    """Splits items of one scope into calls."""
-    rest = iter(items)
-    while first := next(rest, None):
-        limit = batch_limit(first.operation, batch_size)
-        yield Batch(first.operation, (first, *islice(rest, limit - 1)))
+def in_parts(elements: Iterable[ElementT], size: int) -> Iterator[list[ElementT]]:
+    """Splits an iterable into lists of ``size`` elements; the last may be shorter."""
+    rest = iter(elements)
+    while part := list(islice(rest, size)):
+        yield part
 
 
 def in_calls_by_scope(operation: str, items: Sequence[PlanItem], batch_size: int) -> Iterator[list[PlanItem]]:
@@ -126,10 +128,8 @@ def in_calls_by_scope(operation: str, items: Sequence[PlanItem], batch_size: int
     scopes: dict[object, list[PlanItem]] = defaultdict(list)
     for item in items:
         scopes[tuple(getattr(item, name) for name in _SCOPES[item.kind, operation])].append(item)
-    size = batch_limit(operation, batch_size)
     for together in scopes.values():
-        for start in range(0, len(together), size):
-            yield together[start : start + size]
+        yield from in_parts(together, batch_limit(operation, batch_size))
 
 
 _SCOPE_ATTRIBUTES: Mapping[CallScope, tuple[str, ...]] = {

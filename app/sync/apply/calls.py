@@ -80,7 +80,7 @@ class CallSender:
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> Outcomes:
         """Tries the other path after "not found" for the path that takes roles and access types."""
-        if self.capabilities.is_supported(operation) or not self.gate.is_open():
+        if operation in self.capabilities.present or not self.gate.is_open():
             return self._judge_error(operation, items, outcome, error)
         if self.capabilities.mode == "extended" and isinstance(error, OperationMissing):
             return self._end_without(items, f"the path of {operation} that takes roles and access types")
@@ -92,10 +92,10 @@ class CallSender:
         except ClientError as second_error:
             if _is_not_found(second_error):
                 return self._judge_error(operation, items, outcome, error)
-            self.capabilities.mark_roles_unsupported(operation)
+            self.capabilities.missing_with_roles.add(operation)
             outcomes = self._judge_error(operation, items, outcome, second_error)
             return unconfirmed(outcomes) if second_error.maybe_applied_earlier else outcomes
-        self.capabilities.mark_roles_unsupported(operation)
+        self.capabilities.missing_with_roles.add(operation)
         return self._judge_results(operation, items, outcome, results)
 
     def _form(self, *, without_roles: bool) -> RequestForm:
@@ -119,7 +119,7 @@ class CallSender:
         ``succeeded``: whether the call as a whole succeeded.
         """
         self.gate.answered()
-        self.capabilities.mark_supported(operation)
+        self.capabilities.present.add(operation)
         if results is None:
             return _same_outcome(items, OutcomeKind.DONE)
         sent = set() if takes_all_members(items[0]) else {item.item_id for item in items}
@@ -199,7 +199,7 @@ class CallSender:
                 return self._end(items, f"the backend has no {title}: is backend.base_url right? {error}")
             if self.capabilities.mode == "extended":
                 return self._end_without(items, operation)
-            self.capabilities.mark_unsupported(operation)
+            self.capabilities.missing.add(operation)
             return self._unsupported(operation, items)
         not_found = BackendRefused(operation, Status.NOT_FOUND, error.message, error.http_code)
         return self._judge_refusal(operation, items, outcome, not_found)
@@ -214,12 +214,12 @@ class CallSender:
 
     def _probe_shows_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
         """Probes the operation with a call that changes nothing. False as well if the organization does not exist."""
-        if self.capabilities.is_supported(operation):
+        if operation in self.capabilities.present:
             return False
         try:
             outcome.calls += 1
             if self.backend.has_operation(operation, item.organization_id):
-                self.capabilities.mark_supported(operation)
+                self.capabilities.present.add(operation)
                 return False
             outcome.calls += 1
             return self.backend.organization_exists(item.organization_id)

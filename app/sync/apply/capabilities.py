@@ -14,6 +14,7 @@ the plan is applied they become ``planned`` again, because the backend may have 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections import Counter
+from dataclasses import dataclass, field
 from random import Random
 from threading import Lock
 from typing import Literal
@@ -30,68 +31,42 @@ from app.sync.ledger.ledger import increment_revision
 from app.sync.plan.rules import RULES
 
 
+@dataclass
 class Capabilities:
     """The operations that a run has found the backend to have or to lack. Threads may share it."""
 
-    def __init__(self, mode: Literal["auto", "core", "extended"]) -> None:
-        self.mode = mode
-        self._unsupported: set[str] = set()
-        self._supported: set[str] = set()
-        self._roles_unsupported: set[str] = set()
-        self._unsupported_items: Counter[str] = Counter()
-        self._lock = Lock()
+    mode: Literal["auto", "core", "extended"]
+    present: set[str] = field(default_factory=set, init=False)
+    """Operations that the backend has, as a response proved."""
+    missing: set[str] = field(default_factory=set, init=False)
+    """Operations that the backend was found not to have."""
+    missing_with_roles: set[str] = field(default_factory=set, init=False)
+    """Operations whose path with roles and access types it was found not to have."""
+    unsupported_items: Counter[str] = field(default_factory=Counter, init=False)
+    """Operation → the number of items that cannot be sent without it."""
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def is_unsupported(self, operation: str) -> bool:
         """Whether the operation must not be called."""
-        if contract.by_name(operation).tier is not Tier.EXTENDED:
-            return False
-        return self.mode == "core" or operation in self._unsupported
-
-    def is_supported(self, operation: str) -> bool:
-        """Whether a response proved that the backend has the operation."""
-        return operation in self._supported
-
-    def mark_supported(self, operation: str) -> None:
-        self._supported.add(operation)
+        is_extended = contract.by_name(operation).tier is Tier.EXTENDED
+        return is_extended and (self.mode == "core" or operation in self.missing)
 
     def are_roles_unsupported(self, operation: str) -> bool:
         """Whether the operation's path with roles and access types must not be called."""
-        return self.mode == "core" or operation in self._roles_unsupported
+        return self.mode == "core" or operation in self.missing_with_roles
 
-    def mark_roles_unsupported(self, operation: str) -> None:
-        with self._lock:
-            self._roles_unsupported.add(operation)
-
-    def mark_unsupported(self, operation: str) -> None:
-        with self._lock:
-            self._unsupported.add(operation)
+    def any_roles_unsupported(self) -> bool:
+        """Whether some items are sent without roles and access types."""
+        return self.mode == "core" or bool(self.missing_with_roles)
 
     def count_unsupported_items(self, operation: str, number: int) -> None:
         """Counts items that cannot be sent without the operation."""
         with self._lock:
-            self._unsupported_items[operation] += number
-
-    def unsupported_operations(self) -> list[str]:
-        """The operations that the backend was found not to have."""
-        return sorted(self._unsupported)
-
-    def any_roles_unsupported(self) -> bool:
-        """Whether some items are sent without roles and access types."""
-        return self.mode == "core" or bool(self._roles_unsupported)
-
-    def unsupported_items(self) -> dict[str, int]:
-        """Operation → the number of items that cannot be sent without it."""
-        return dict(sorted(self._unsupported_items.items()))
+            self.unsupported_items[operation] += number
 
 
 _UNSUPPORTED = "unsupported: "
 _BY_ITSELF = "goes by itself: "
-_PREFIXES = {
-    "unsupported": _UNSUPPORTED,
-    "length": len(_UNSUPPORTED),
-    "by_itself": _BY_ITSELF,
-    "by_itself_length": len(_BY_ITSELF),
-}
 
 _BUT = {
     "add_organizations": "it is created with its first user",
@@ -107,18 +82,17 @@ WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
 """
 
 # Items that a delete covers are deleted one by one if their container is left behind.
-_ONE_BY_ONE = """
-UPDATE plan_item SET message = :by_itself || c.kind || ' ' || c.item_id || ' is left behind'
+_ONE_BY_ONE = f"""
+UPDATE plan_item SET message = '{_BY_ITSELF}' || c.kind || ' ' || c.item_id || ' is left behind'
 FROM plan_item AS c
 WHERE plan_item.plan_id = :plan_id AND plan_item.status = 'planned' AND plan_item.covered_by = c.ordinal
-  AND c.plan_id = :plan_id AND c.status = 'skipped' AND SUBSTR(c.message, 1, :length) = :unsupported
+  AND c.plan_id = :plan_id AND c.status = 'skipped' AND c.message LIKE '{_UNSUPPORTED}%'
 """
 
-_UNMARK = """
+_UNMARK = f"""
 UPDATE plan_item SET status = 'planned', message = ''
 WHERE plan_id = :plan_id AND (
-  status = 'skipped' AND SUBSTR(message, 1, :length) = :unsupported
-  OR status = 'planned' AND SUBSTR(message, 1, :by_itself_length) = :by_itself)
+  status = 'skipped' AND message LIKE '{_UNSUPPORTED}%' OR status = 'planned' AND message LIKE '{_BY_ITSELF}%')
 """
 
 
@@ -136,13 +110,13 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
             marked[operation] = number
     if marked:
         # It reads every item of the plan.
-        run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
+        run(connection, _ONE_BY_ONE, {"plan_id": plan_id})
     return marked
 
 
 def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
     """Removes the marks, so that the plan can be applied."""
-    run(connection, _UNMARK, {"plan_id": plan_id, **_PREFIXES})
+    run(connection, _UNMARK, {"plan_id": plan_id})
 
 
 _MISSING_OPERATIONS = "SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2"

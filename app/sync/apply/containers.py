@@ -3,7 +3,7 @@
 They are desired, in the ledger, were in the ledger, or have just been read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
@@ -13,8 +13,9 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
 from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind, listed
-from app.sync.plan.desired import compute_desired, drop_desired
+from app.sync.plan.desired import compute_desired
 from app.sync.plan.selection import Selection
+from app.sync.plan.tables import drop_temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,87 +46,64 @@ class Containers:
                 kinds=listed(USER_KINDS),
                 within=selection.condition("l.organization_id", "l.item_id"),
             ).all()
-            drop_desired(connection)
+            drop_temporary(connection)
         return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
 
     def organizations(self, selection: Selection) -> list[str]:
         """Organizations of the backend that are in the directory, or are or were in the ledger."""
-        with reading(self.engine) as connection:
-            rows = run(
-                connection,
-                """
-                SELECT o.item_id FROM observed_item o
-                WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
-                    EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = o.item_id)
-                    OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
-                        AND l.organization_id = o.item_id)
-                    OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
-                ORDER BY o.item_id
-                """,
-                {"ledger_id": self.ledger_id, **selection.parameters},
-                within=selection.condition("o.organization_id"),
-            )
-            return [str(row[0]) for row in rows]
+        return self._ids(
+            """
+            SELECT o.item_id FROM observed_item o
+            WHERE o.ledger_id = :ledger_id AND o.kind = 'organization' AND {within} AND (
+                EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = o.item_id)
+                OR EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id
+                    AND l.organization_id = o.item_id)
+                OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
+            ORDER BY o.item_id
+            """,
+            selection.parameters,
+            within=selection.condition("o.organization_id"),
+        )
 
-    def folders(self, organization_id: str, *, were_read: bool) -> Iterator[Container]:
+    def folders(self, organization_id: str, *, were_read: bool) -> list[Container]:
         """The folders that were read, or else those of the ledger."""
         if were_read:
-            folder_ids = self._folders_seen(organization_id)
-        else:
-            folder_ids = iter(self._known_containers(Kind.FOLDER_USER, organization_id))
-        for folder_id in folder_ids:
-            yield Container(Kind.FOLDER_USER, organization_id, folder_id)
-
-    def groups(self, organization_id: str) -> Iterator[Container]:
-        """The groups of the directory and of the ledger. Groups cannot be read from the backend."""
-        ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
-        with reading(self.engine) as connection:
-            rows = run(
-                connection,
-                "SELECT organization_user_group_id FROM model_group WHERE organization_id = :organization_id",
+            folder_ids = self._ids(
+                """
+                SELECT item_id FROM observed_item
+                WHERE ledger_id = :ledger_id AND kind = 'folder' AND organization_id = :organization_id
+                ORDER BY item_id
+                """,
                 {"organization_id": organization_id},
             )
-            ours |= {str(row[0]) for row in rows}
-        for group_id in sorted(ours):
-            yield Container(Kind.GROUP_MEMBER, organization_id, group_id)
+        else:
+            folder_ids = self._known_containers(Kind.FOLDER_USER, organization_id)
+        return [Container(Kind.FOLDER_USER, organization_id, folder_id) for folder_id in folder_ids]
+
+    def groups(self, organization_id: str) -> list[Container]:
+        """The groups of the directory and of the ledger. Groups cannot be read from the backend."""
+        desired = self._ids(
+            "SELECT organization_user_group_id FROM model_group WHERE organization_id = :organization_id",
+            {"organization_id": organization_id},
+        )
+        group_ids = {*desired, *self._known_containers(Kind.GROUP_MEMBER, organization_id)}
+        return [Container(Kind.GROUP_MEMBER, organization_id, group_id) for group_id in sorted(group_ids)]
 
     def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
         """Containers that are in the ledger, or in which the ledger has or had users."""
-        with reading(self.engine) as connection:
-            rows = run(
-                connection,
-                """
-                SELECT item_id FROM ledger_item
-                WHERE ledger_id = :ledger_id AND kind = :container AND organization_id = :organization_id
-                UNION SELECT container_id FROM ledger_item
-                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
-                UNION SELECT container_id FROM deleted_item
-                WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
-                ORDER BY 1
-                """,
-                {
-                    "ledger_id": self.ledger_id,
-                    "container": CONTAINERS[users].value,
-                    "users": users.value,
-                    "organization_id": organization_id,
-                },
-            )
-            return [str(row[0]) for row in rows]
+        return self._ids(
+            """
+            SELECT item_id FROM ledger_item
+            WHERE ledger_id = :ledger_id AND kind = :container AND organization_id = :organization_id
+            UNION SELECT container_id FROM ledger_item
+            WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+            UNION SELECT container_id FROM deleted_item
+            WHERE ledger_id = :ledger_id AND kind = :users AND organization_id = :organization_id
+            ORDER BY 1
+            """,
+            {"container": CONTAINERS[users].value, "users": users.value, "organization_id": organization_id},
+        )
 
-    def _folders_seen(self, organization_id: str) -> Iterator[str]:
-        after = ""
-        while True:
-            with reading(self.engine) as connection:
-                rows = run(
-                    connection,
-                    """
-                    SELECT item_id FROM observed_item WHERE ledger_id = :ledger_id AND kind = 'folder'
-                    AND organization_id = :organization_id AND container_id = '' AND item_id > :after
-                    ORDER BY item_id LIMIT 2000
-                    """,
-                    {"ledger_id": self.ledger_id, "organization_id": organization_id, "after": after},
-                ).all()
-            if not rows:
-                return
-            yield from (str(row[0]) for row in rows)
-            after = str(rows[-1][0])
+    def _ids(self, query: str, parameters: Mapping[str, object], **parts: str) -> list[str]:
+        with reading(self.engine) as connection:
+            return list(run(connection, query, {"ledger_id": self.ledger_id, **parameters}, **parts).scalars())

@@ -8,12 +8,9 @@ class Progress(Protocol):
 
     def phase(self, name: str, total: int | None) -> None:
         """A phase begins, such as ``reading`` or ``planning``, with ``total`` items if known."""
-        ...
 
     def advance(self, n: int) -> None:
         """``n`` more items of the current phase are settled."""
-        ...
 
     def note(self, text: str) -> None:
         """A sentence for the operator."""
-        ...

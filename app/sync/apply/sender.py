@@ -36,19 +36,22 @@ class BatchSender:
         outcome = BatchOutcome(batch)
         with recorded_calls() as calls:
             try:
-                outcomes = self.calls.send(batch.operation, batch.items, outcome)
-                self._note_unsupported(batch.operation, outcomes, outcome)
-                self._send_counterparts(batch, outcomes, outcome)
-                for ordinal, item_outcome in outcomes.items():
-                    if item_outcome.kind is not OutcomeKind.DONE:
-                        outcome.not_done.setdefault(ordinal, item_outcome)
-                    elif ordinal not in outcome.not_done:
-                        outcome.done[batch.operation].append(ordinal)
-                _skip_children_of_failed(outcome)
+                self._send(batch, outcome)
             except Exception as error:  # noqa: BLE001 - the applier raises it in its own thread
                 outcome.error = error
         outcome.exchange = exchange_of(calls)
         return outcome
+
+    def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
+        outcomes = self.calls.send(batch.operation, batch.items, outcome)
+        self._note_unsupported(batch.operation, outcomes, outcome)
+        self._send_counterparts(batch, outcomes, outcome)
+        for ordinal, item_outcome in outcomes.items():
+            if item_outcome.kind is not OutcomeKind.DONE:
+                outcome.not_done.setdefault(ordinal, item_outcome)
+            elif ordinal not in outcome.not_done:
+                outcome.done[batch.operation].append(ordinal)
+        _skip_children_of_failed(outcome)
 
     def _send_counterparts(self, batch: Batch, outcomes: Outcomes, outcome: BatchOutcome) -> None:
         """Updates the items that exist already, and adds those that are missing.

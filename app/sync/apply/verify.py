@@ -18,11 +18,11 @@ from app.client.client import BackendClient
 from app.contract.limits import IDS_PER_READ
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
-from app.sync.apply.backend_reads import BackendReads, Container, in_parts
+from app.sync.apply.backend_reads import BackendReads, Container, same_fields
+from app.sync.apply.batch import in_parts
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.containers import Containers
 from app.sync.apply.gate import LOCK_LOST, Ending, Gate
-from app.sync.apply.observations import same_fields
 from app.sync.apply.progress import Progress
 from app.sync.ledger.items import USER_KINDS, Kind
 from app.sync.ledger.ledger import increment_revision, mark_verified
@@ -43,8 +43,9 @@ from app.sync.ledger.observed import (
     update_observed,
 )
 from app.sync.ledger.settlement import is_still
-from app.sync.plan.desired import compute_desired, drop_desired
+from app.sync.plan.desired import compute_desired
 from app.sync.plan.selection import Selection
+from app.sync.plan.tables import drop_temporary
 
 _STAGED_AT_ONCE = 5000
 _SIDE_BY_SIDE = 64
@@ -179,7 +180,7 @@ class Verify:
             # Kinds that were not read keep theirs, except groups: they can be neither read nor deleted.
             if kind not in self._reads.unread or kind is Kind.GROUP:
                 forget_deleted(connection, ledger_id, kind.value, condition, ids)
-        drop_desired(connection)
+        drop_temporary(connection)
         report.changed += self._compare_fields(connection)
         confirm_observed(connection, ledger_id)
         report.foreign, report.foreign_named = find_foreign(connection, ledger_id)

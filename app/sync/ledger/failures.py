@@ -13,8 +13,8 @@ from random import Random
 
 from sqlalchemy import Connection
 
-from app.foundation.database.statements import json_list, run
-from app.sync.ledger.items import FINGERPRINT, ITEM_KINDS, ItemKey, selected_items
+from app.foundation.database.statements import json_list, json_lists, run
+from app.sync.ledger.items import FINGERPRINT, IS_SELECTED, ITEM_KINDS, ItemKey
 
 PARKED_AFTER = 10
 """An item that failed so often is parked: it is not retried until it changes or an operator retries it."""
@@ -129,15 +129,15 @@ def count_retried(
     plan_id: str,
     now_ms: int,
     kinds: Sequence[str],
-    items: Sequence[ItemKey] = (),
+    items: Sequence[ItemKey],
 ) -> tuple[int, int]:
     """The numbers of waiting and of parked items that the plan retries, of these kinds and items, or of all.
 
     Their failures keep counting, so that regular retries end in parking.
     """
     parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms, "kinds": json_list(kinds or ITEM_KINDS)}
-    with selected_items(connection, items, "item_failure") as is_selected:
-        rows = run(connection, _RETRIED, parameters, is_selected=is_selected).all()
+    is_selected = IS_SELECTED.replace("{row}", "item_failure") if items else "TRUE"
+    rows = run(connection, _RETRIED, parameters | {"selected_items": json_lists(items)}, is_selected=is_selected)
     numbers = {bool(row.parked): row.items for row in rows}
     return numbers.get(False, 0), numbers.get(True, 0)
 

@@ -1,14 +1,9 @@
 """Items, which a sync sends to a backend: their kinds, keys, and statuses in a plan."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
-
-from sqlalchemy import Connection
-
-from app.foundation.database.statements import run, statement
 
 
 class Kind(StrEnum):
@@ -96,30 +91,10 @@ class ItemKey(NamedTuple):
     item_id: str
 
 
-_SELECTED_TABLE = """
-CREATE TEMPORARY TABLE selected_item (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id, container_id, item_id)
-) @keyed
-"""
-
-_SELECT = "INSERT INTO selected_item VALUES (:kind, :organization_id, :container_id, :item_id)"
-
-_IS_SELECTED = """EXISTS (
-    SELECT 1 FROM selected_item s WHERE s.kind = {row}.kind AND s.organization_id = {row}.organization_id
-    AND s.container_id = {row}.container_id AND s.item_id = {row}.item_id)"""
-
-
-@contextmanager
-def selected_items(connection: Connection, keys: Sequence[ItemKey], row: str) -> Iterator[str]:
-    """The condition that ``row`` has one of the keys, valid within the block. Without keys it is always true."""
-    if not keys:
-        yield "TRUE"
-        return
-    run(connection, _SELECTED_TABLE)
-    connection.execute(statement(connection, _SELECT), [key._asdict() for key in dict.fromkeys(keys)])
-    yield _IS_SELECTED.replace("{row}", row)
-    run(connection, "DROP TABLE selected_item")
+IS_SELECTED = """({row}.kind, {row}.organization_id, {row}.container_id, {row}.item_id) IN (
+    SELECT @part(selected.value, 0), @part(selected.value, 1), @part(selected.value, 2), @part(selected.value, 3)
+    FROM (@list(selected_items)) AS selected)"""
+"""The condition that ``{row}`` has one of the keys in the parameter ``selected_items`` (``json_lists``)."""
 
 
 FINGERPRINT = (

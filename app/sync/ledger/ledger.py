@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, bindparam, func, select, update
+from sqlalchemy import Connection, Engine, func, select, update
 
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import writing
@@ -27,7 +27,6 @@ class Ledger:
     """The ledger of one backend."""
 
     ledger_id: int
-    base_url: str
     ledger_revision: int
     verified_at: datetime | None
 
@@ -79,17 +78,13 @@ def ledger_in_use(connection: Connection) -> int | None:
     return ledger_id
 
 
-_ONE = select(_LEDGER).where(_LEDGER.c.ledger_id == bindparam("of_ledger"))
-
-
 def read_ledger(connection: Connection, ledger_id: int) -> Ledger:
     """Reads a ledger. Raises ``LookupError``."""
-    row = connection.execute(_ONE, {"of_ledger": ledger_id}).one_or_none()
+    row = connection.execute(select(_LEDGER).where(_LEDGER.c.ledger_id == ledger_id)).one_or_none()
     if row is None:
         raise LookupError(f"there is no ledger {ledger_id}")
     return Ledger(
         ledger_id=row.ledger_id,
-        base_url=row.base_url,
         ledger_revision=row.ledger_revision,
         verified_at=None if row.verified_at is None else from_epoch_ms(row.verified_at),
     )

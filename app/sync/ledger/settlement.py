@@ -22,8 +22,6 @@ from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.ledger import increment_revision
 
 UNSUPPORTED = "not sent: the backend does not support this operation"
-UNSUPPORTED_BEFORE = "the backend lacks the operation that would tell it"
-"""The message in plans of older versions."""
 LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
 
 SETTLES: dict[str, tuple[str, ...]] = {
@@ -72,7 +70,7 @@ UNCONFIRM_ON_CONFLICT = f"""
 
 _CONFIRMED_BY_THE_LAST = f"""CASE WHEN EXISTS (
         SELECT 1 FROM plan_item o WHERE o.plan_id = :plan_id AND o.action <> 'delete' AND o.status <> 'done'
-        AND NOT (o.status = 'skipped' AND o.message IN ('{UNSUPPORTED}', '{UNSUPPORTED_BEFORE}'))
+        AND NOT (o.status = 'skipped' AND o.message = '{UNSUPPORTED}')
         AND o.kind = excluded.kind AND o.organization_id = excluded.organization_id
         AND o.container_id = excluded.container_id AND o.item_id = excluded.item_id
     ) THEN ledger_item.certain ELSE TRUE END"""

@@ -22,15 +22,7 @@ from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
 from app.sync.plan.scope import find_places
 from app.sync.plan.selection import Selection
-
-_TABLE = """
-CREATE TEMPORARY TABLE desired (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
-  disabled BOOLEAN NOT NULL, depth INTEGER NOT NULL, in_force TEXT NOT NULL, via TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id, container_id, item_id)
-) @keyed
-"""
+from app.sync.plan.tables import create_temporary
 
 # CROSS JOIN makes SQLite read the tables in the written order. PostgreSQL ignores it. Rows are inserted in the order of
 # the key, so that the table is written sequentially.
@@ -129,14 +121,8 @@ GROUP BY i.organization_id, i.group_id, m.item_id
 ON CONFLICT DO NOTHING
 """
 
-# In a selection of users, `desired` has no folders and documents. This table has the effective ones on which the users
+# In a selection of users, `desired` has no folders and documents. `container` has the effective ones on which the users
 # have grants, their own or through groups, and those in which the ledger has them.
-_CONTAINER_TABLE = """
-CREATE TEMPORARY TABLE container (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id, container_id, item_id)
-) @keyed
-"""
 _CONTAINERS_OF_USERS = """
 INSERT INTO container
 WITH RECURSIVE place (organization_id, folder_id, document_id) AS MATERIALIZED (
@@ -247,10 +233,12 @@ _TOUCHED_CONTAINERS = """(SELECT a.* FROM touched_container t CROSS JOIN desired
 
 
 def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
-    """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index. For a
-    selection in scope it contains the items in scope, and some others."""
+    """Creates and fills ``desired``. The caller drops it (``drop_temporary``).
+
+    For a selection of users it contains the user kinds alone, read by index. For a selection in scope it contains the
+    items in scope, and some others."""
     parameters = {"ledger_id": ledger_id, "now": epoch_ms(now), **selection.parameters}
-    run(connection, _TABLE)
+    create_temporary(connection, "desired")
     if selection.in_scope:
         _add_members(connection, parameters, selection)
         find_places(connection)
@@ -261,7 +249,7 @@ def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, se
         _add_members(connection, parameters, selection)
     within = selection.condition("m.organization_id", "m.user_id")
     if selection.user_ids:
-        run(connection, _CONTAINER_TABLE)
+        create_temporary(connection, "container")
         run(connection, _CONTAINERS_OF_USERS, parameters, within=within, requested_folders=REQUESTED_FOLDERS)
     if selection.user_ids or selection.in_scope:
         run(connection, _OWN_GRANTS_OF_USERS, parameters, within=within, containers=containers(selection))
@@ -293,9 +281,3 @@ def _add_members(connection: Connection, parameters: Mapping[str, object], selec
 def containers(selection: Selection) -> str:
     """The table with the effective folders and documents of the selection."""
     return "container" if selection.user_ids else "desired"
-
-
-def drop_desired(connection: Connection) -> None:
-    """Drops the tables of ``compute_desired``."""
-    run(connection, "DROP TABLE IF EXISTS desired")
-    run(connection, "DROP TABLE IF EXISTS container")

@@ -6,37 +6,17 @@ An item that differs becomes a row of the temporary table ``diff`` with its *asp
 turns each aspect into one plan item, one operation.
 """
 
-from collections.abc import Sequence
-
 from sqlalchemy import Connection
 
-from app.foundation.database.statements import run
-from app.sync.ledger.items import FINGERPRINT, ItemKey, selected_items
+from app.foundation.database.statements import json_list, json_lists, run
+from app.sync.ledger.items import FINGERPRINT, IS_SELECTED, ITEM_KINDS
 from app.sync.plan.deletes import find_deletes, follow_coverers, forget_discarded, restore_after_deletes, skip_discarded
 from app.sync.plan.limits import hold_deletes
 from app.sync.plan.rules import ASPECT_BITS, RULES
-from app.sync.plan.selection import Selection
+from app.sync.plan.selection import Retry, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
-
-_DIFF_TABLE = """
-CREATE TEMPORARY TABLE diff (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  aspects INTEGER NOT NULL, depth INTEGER NOT NULL,
-  digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
-  disabled BOOLEAN NOT NULL, via TEXT NOT NULL, cover_kind TEXT NOT NULL, cover_id TEXT NOT NULL,
-  status TEXT NOT NULL, message TEXT NOT NULL, why TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id, container_id, item_id)
-) @keyed
-"""
-
-_RULE_TABLE = """
-CREATE TEMPORARY TABLE rule (
-  kind TEXT NOT NULL, aspect INTEGER NOT NULL, action TEXT NOT NULL, phase INTEGER NOT NULL,
-  operation TEXT NOT NULL, scope_form TEXT NOT NULL, sentence TEXT NOT NULL, sends_payload BOOLEAN NOT NULL,
-  PRIMARY KEY (kind, aspect)
-) @keyed
-"""
+from app.sync.plan.tables import create_temporary
 
 _DIFFERENCES = """
 INSERT INTO diff
@@ -77,14 +57,6 @@ WHERE f.ledger_id = :ledger_id AND (f.parked OR f.retry_at > :now) AND diff.kind
   AND diff.organization_id = f.organization_id AND diff.container_id = f.container_id AND diff.item_id = f.item_id
   AND f.deleting = (diff.aspects = {gone}) AND diff.cover_kind = '' AND diff.status = 'planned'
   AND f.fingerprint = {fingerprint} AND NOT ({retried})
-"""
-
-_ORDER_TABLE = """
-CREATE TEMPORARY TABLE ordered_diff (
-  ordinal @ordinal,
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
-  aspect INTEGER NOT NULL, scope TEXT NOT NULL
-) @brief
 """
 
 # Sorts keys alone, so that sorted rows are short. Rows get their numbers in this order.
@@ -179,20 +151,18 @@ def find_diffs(
     parameters: dict[str, object],
     selection: Selection,
     limits: LimitSettings | None,
+    retry: Retry | None,
     *,
     store_gone: bool,
-    retried: Sequence[ItemKey] = (),
 ) -> tuple[Hold, ...]:
-    """Fills ``diff`` with the differences between ``desired`` and the ledger, and returns the holds of the limits.
-
-    ``retried``: the failed items that are retried, of the kinds that are. Empty: all."""
-    run(connection, _DIFF_TABLE)
+    """Fills ``diff`` with the differences between ``desired`` and the ledger, and returns the holds of the limits."""
+    create_temporary(connection, "diff")
     if parameters["approving"] is None:
         run(connection, _DIFFERENCES, parameters, **ASPECT_BITS)
     deletes = find_deletes(connection, parameters, selection, store_gone=store_gone)
     if store_gone:
         forget_discarded(connection, parameters)
-    _postpone_failed(connection, parameters, retried)
+    _postpone_failed(connection, parameters, retry)
     if not deletes:
         return ()
     if limits is not None:
@@ -200,25 +170,26 @@ def find_diffs(
     follow_coverers(connection)
     holds = hold_deletes(connection, parameters, limits) if limits else ()
     if restore_after_deletes(connection):
-        _postpone_failed(connection, parameters, retried)
+        _postpone_failed(connection, parameters, retry)
     return holds
 
 
-def _postpone_failed(connection: Connection, parameters: dict[str, object], retried: Sequence[ItemKey]) -> None:
-    with selected_items(connection, retried, "f") as is_selected:
-        run(
-            connection,
-            _FAILED_BEFORE,
-            parameters,
-            fingerprint=FINGERPRINT.replace("{row}", "diff"),
-            retried=f"f.kind IN (@list(retry_kinds)) AND {is_selected}",
-            **ASPECT_BITS,
-        )
+def _postpone_failed(connection: Connection, parameters: dict[str, object], retry: Retry | None) -> None:
+    retried = "FALSE"
+    if retry is not None:
+        parameters = parameters | {
+            "retry_kinds": json_list(retry.kinds or ITEM_KINDS),
+            "selected_items": json_lists(retry.items),
+        }
+        is_selected = IS_SELECTED.replace("{row}", "f") if retry.items else "TRUE"
+        retried = f"f.kind IN (@list(retry_kinds)) AND {is_selected}"
+    fingerprint = FINGERPRINT.replace("{row}", "diff")
+    run(connection, _FAILED_BEFORE, parameters, fingerprint=fingerprint, retried=retried, **ASPECT_BITS)
 
 
 def write_items(connection: Connection, parameters: dict[str, object]) -> None:
     """Writes the items of the plan from ``diff``."""
-    run(connection, _RULE_TABLE)
+    create_temporary(connection, "rule", "ordered_diff")
     run(
         connection,
         "INSERT INTO rule VALUES (:kind, :aspect, :action, :phase, :operation, :scope_form, :sentence, :payload)",
@@ -236,7 +207,6 @@ def write_items(connection: Connection, parameters: dict[str, object]) -> None:
             for rule in RULES
         ],
     )
-    run(connection, _ORDER_TABLE)
     run(connection, _ORDER)
     run(connection, _ITEMS, parameters, **ASPECT_BITS)
     run(connection, _COVERED_BY, parameters, **ASPECT_BITS)

@@ -14,26 +14,11 @@ from app.sync.plan.deletes import follow_coverers
 from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import MAX_HOLDS, Hold
+from app.sync.plan.tables import create_temporary
 
-_TALLY_TABLE = """
-CREATE TEMPORARY TABLE tally (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL,
-  own INTEGER NOT NULL, below INTEGER NOT NULL, ledger BIGINT,
-  exceeded TEXT NOT NULL, held_kind TEXT NOT NULL, held_items INTEGER NOT NULL, reason TEXT NOT NULL,
-  PRIMARY KEY (kind, organization_id)
-) @keyed
-"""
-"""Deletes per kind and organization. ``own``: deletes of the kind; ``below``: items of other kinds that they cover;
-``ledger``: items of the kind in the ledger, NULL until counted; ``exceeded``: the ``limit`` of their ``Hold``, empty if
-they are not held; ``held_kind``, ``held_items``: held items that they cover; ``reason``: why they are held."""
-
-_PAIR_TABLE = """
-CREATE TEMPORARY TABLE covered_pair (
-  kind TEXT NOT NULL, organization_id TEXT NOT NULL, cover_kind TEXT NOT NULL, cover_organization_id TEXT NOT NULL,
-  items INTEGER NOT NULL,
-  PRIMARY KEY (kind, organization_id, cover_kind)
-) @keyed
-"""
+# The columns of `tally`. `own`: deletes of the kind; `below`: items of other kinds that they cover; `ledger`: items of
+# the kind in the ledger, NULL until counted; `exceeded`: the `limit` of their `Hold`, empty if they are not held;
+# `held_kind`, `held_items`: held items that they cover; `reason`: why they are held.
 
 _PAIRS = """
 INSERT INTO covered_pair
@@ -114,8 +99,9 @@ def hold_deletes(connection: Connection, parameters: dict[str, object], limits: 
     """Marks deletes in ``diff`` over a limit as held. Returns the first ``MAX_HOLDS`` holds."""
     values = {"count": limits.delete_count, "percent": limits.delete_percent, "min_ledger": _MIN_LEDGER}
     parameters = parameters | values
-    for template in (_TALLY_TABLE, _PAIR_TABLE, _PAIRS, _TALLY):
-        run(connection, template, parameters, **ASPECT_BITS)
+    create_temporary(connection, "tally", "covered_pair")
+    run(connection, _PAIRS, **ASPECT_BITS)
+    run(connection, _TALLY, **ASPECT_BITS)
     run(connection, _COUNT_LEDGER, parameters, which=_NEEDS_PERCENT)
     held = run(connection, _OVER, parameters).rowcount
     while held and run(connection, _SPREAD).rowcount:

@@ -21,18 +21,17 @@ from sqlalchemy.exc import DBAPIError
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE_LOCK, is_sqlite
 from app.foundation.database.errors import is_write_conflict
-from app.foundation.database.statements import json_list, run, statement
-from app.sync.ledger.items import ITEM_KINDS
+from app.foundation.database.statements import statement
 from app.sync.ledger.ledger import read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute_desired
 from app.sync.plan.differences import find_diffs, write_items
-from app.sync.plan.scope import SCOPE_TABLES, find_scope
+from app.sync.plan.scope import find_scope
 from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Counts, Plan, load_plan
-from app.sync.plan.summary import ALIKE, Parts, store_impact
-from app.sync.plan.tables import PlanRow
+from app.sync.plan.summary import ALIKE, PartWriter, store_impact
+from app.sync.plan.tables import PlanRow, drop_temporary
 
 ResultT = TypeVar("ResultT")
 
@@ -46,15 +45,13 @@ class PlanningError(Exception):
     """A plan cannot be made. The message is for the caller."""
 
 
-_IN_ORDER = """
+_HASHED_ITEMS = """
 SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id) || @json(container_id) ||
   @json(item_id) || '|' || digest || '|' || access_type || '|' || access_role || '|' ||
   CASE WHEN disabled THEN '1' ELSE '0' END || '|' || @json(parent_id) || '|' || status || '|' ||
   COALESCE(CAST(covered_by AS TEXT), ''), {alike}
 FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 """
-
-_TEMPORARY = ("desired", "container", "diff", "rule", "ordered_diff", "tally", "covered_pair", *SCOPE_TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +77,17 @@ class PlanRequest:
     has changed is read, with the same result. Not for a selection of users."""
 
 
-def make_plan(engine: Engine, request: PlanRequest, *, random: Random | None = None) -> Plan:
+def make_plan(engine: Engine, request: PlanRequest, *, random: Random) -> Plan:
     """Plans the changes of a backend, and stores the plan.
 
     Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
     if the ledger or the plan to approve does not exist.
     """
-    number = (random or Random()).getrandbits(40)  # noqa: S311 - a name, no secret
-    plan_id = f"plan-{request.now:%Y%m%d-%H%M%S}-{number:010x}"
+    plan_id = f"plan-{request.now:%Y%m%d-%H%M%S}-{random.getrandbits(40):010x}"
     return _with_retries(engine, lambda connection: _plan(connection, plan_id, request))
 
 
-def is_still_due(engine: Engine, plan: Plan, *, limits: LimitSettings | None, grace: timedelta = timedelta(0)) -> bool:
+def is_up_to_date(engine: Engine, plan: Plan, *, limits: LimitSettings | None, grace: timedelta = timedelta(0)) -> bool:
     """Whether planning again, for the time of the plan, has the same result. Stores nothing.
 
     The plan may have been made from a candidate, which no longer exists. The result is the same only if the directory
@@ -154,7 +150,7 @@ def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
 
 
 def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
-    ledger_id, selection, retry = request.ledger_id, request.selection, request.retry
+    ledger_id, selection = request.ledger_id, request.selection
     revision, ledger_revision = _starting_point(connection, ledger_id, request.approving)
     parameters: dict[str, object] = {
         "plan_id": plan_id,
@@ -163,7 +159,6 @@ def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
         "grace_since": epoch_ms(request.now - request.grace),
         **selection.parameters,
         "approving": request.approving,
-        "retry_kinds": json_list(() if retry is None else retry.kinds or ITEM_KINDS),
     }
     if request.since and find_scope(connection, parameters, request.since):
         selection = replace(selection, in_scope=True)
@@ -173,16 +168,15 @@ def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
         parameters,
         selection,
         None if request.approving else request.limits,
+        request.retry,
         store_gone=not request.is_preview,
-        retried=() if retry is None else retry.items,
     )
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
     if selection.user_ids:
         skip_without_container(connection, ledger_id, plan_id)
     store_impact(connection, plan_id)
-    for table in _TEMPORARY:
-        run(connection, f"DROP TABLE IF EXISTS {table}")
+    drop_temporary(connection)
     plan_hash, counts = _hash_and_count(connection, plan_id, ledger_id)
     row = {
         "plan_id": plan_id,
@@ -219,9 +213,9 @@ def _starting_point(connection: Connection, ledger_id: int, approving: str | Non
 def _hash_and_count(connection: Connection, plan_id: str, ledger_id: int) -> tuple[str, Counts]:
     """The hash of the items in order, and their counts. Stores the parts of the plan in the same pass."""
     hashed = sha256(f"{ledger_id}\n".encode())
-    parts = Parts(connection, plan_id)
+    parts = PartWriter(connection, plan_id)
     streaming = {"stream_results": True, "max_row_buffer": ROWS_PER_PAGE}
-    items = statement(connection, _IN_ORDER, alike=ALIKE)
+    items = statement(connection, _HASHED_ITEMS, alike=ALIKE)
     rows = connection.execute(items, {"plan_id": plan_id}, execution_options=streaming)
     # SQLAlchemy does not support yield_per for text.
     for partition in rows.partitions(ROWS_PER_PAGE):

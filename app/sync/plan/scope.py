@@ -16,27 +16,15 @@ from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, prefer_indexes, run
 from app.sync.ledger.items import USER_KINDS, listed
+from app.sync.plan.tables import create_temporary, drop_temporary
 
 MAX_TOUCHED = 20_000
 """With more changes, users or containers than this, planning everything takes not much longer."""
 
-_PAIR = "organization_id TEXT NOT NULL, item_id TEXT NOT NULL, PRIMARY KEY ({first}organization_id, item_id)"
-_ITEM = "kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL"
-_COLUMNS: Mapping[str, str] = {
-    "unsettled": f"{_ITEM}, PRIMARY KEY (kind, organization_id, container_id, item_id)",
-    "touched_user": "user_id TEXT NOT NULL PRIMARY KEY",
-    "touched_container": f"kind TEXT NOT NULL, {_PAIR.format(first='kind, ')}",
-    # Groups whose members are all needed: they are touched, or have a grant on a touched container.
-    "touched_group": _PAIR.format(first=""),
-    # The folders and documents of all items in scope, and the folders above them.
-    "place": f"kind TEXT NOT NULL, {_PAIR.format(first='kind, ')}",
-    "place_folder": """organization_id TEXT NOT NULL, parent_folder_id TEXT NOT NULL, folder_id TEXT NOT NULL,
-      access_type TEXT NOT NULL, PRIMARY KEY (organization_id, parent_folder_id, folder_id)""",
-    # The items of the ledger in scope.
-    "touched_item": f"{_ITEM}, PRIMARY KEY (kind, organization_id, container_id, item_id)",
-}
-
-SCOPE_TABLES = tuple(_COLUMNS)
+_TABLES = (
+    *("unsettled", "touched_user", "touched_container", "touched_group"),
+    *("touched_item", "place", "place_folder"),
+)
 
 _START = """
 SELECT MIN(CASE plan_id WHEN :first THEN revision END) AS revision,
@@ -203,13 +191,11 @@ def find_scope(connection: Connection, parameters: Mapping[str, object], since: 
         return False
     # PostgreSQL does not know how few rows the temporary tables have, and would read large tables from end to end.
     prefer_indexes(connection)
-    for name, columns in _COLUMNS.items():
-        run(connection, f"CREATE TEMPORARY TABLE {name} ({columns}) @keyed")
+    create_temporary(connection, *_TABLES)
     kinds = {"user_kinds": listed(USER_KINDS)}
     counts = [run(connection, template, parameters, **kinds).rowcount for template in (_UNSETTLED, _USERS, _CONTAINERS)]
     if max(counts) > MAX_TOUCHED or run(connection, _IS_ORGANIZATION_UNSETTLED).scalar():
-        for name in SCOPE_TABLES:
-            run(connection, f"DROP TABLE {name}")
+        drop_temporary(connection)
         prefer_indexes(connection, on=False)
         return False
     run(connection, _GROUPS)

@@ -4,11 +4,11 @@ The rules: ``app/sync/plan/README.md``, "A plan that is stored".
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, bindparam, select
+from sqlalchemy import Connection, Engine, select
 
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import reading
@@ -187,26 +187,9 @@ class PlanItem:
     """The access type that the item should have, of its own or inherited. Sent if an added item exists already."""
 
 
-_ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
-
-# Built once: building takes longer than executing.
-_ONE_PLAN = select(_PLAN).where(_PLAN.c.plan_id == bindparam("of_plan"))
-_ALL_ITEMS = (
-    select(*_ITEM_COLUMNS)
-    .where(
-        _ITEM.c.plan_id == bindparam("of_plan"),
-        _ITEM.c.ordinal > bindparam("after"),
-        _ITEM.c.status.in_(bindparam("statuses", expanding=True)),
-    )
-    .order_by(_ITEM.c.ordinal)
-    .limit(bindparam("limit"))
-)
-_SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
-
-
 def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
     """Loads a plan. None if it does not exist. ``counts``: the counts of its items, if the caller has them."""
-    row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
+    row = connection.execute(select(_PLAN).where(_PLAN.c.plan_id == plan_id)).one_or_none()
     if row is None:
         return None
     return Plan(
@@ -226,19 +209,16 @@ def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None
     )
 
 
-def read_items(
-    connection: Connection,
-    plan_id: str,
-    *,
-    statuses: Collection[str] = (ItemStatus.PLANNED.value,),
-    after_ordinal: int = 0,
-    limit: int = 1000,
-    covered: bool = False,
-) -> list[PlanItem]:
-    """The next items after ``after_ordinal``, without covered ones. ``covered``: with them."""
-    parameters = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "limit": limit}
-    rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, parameters)
-    return [PlanItem(**row._asdict()) for row in rows]
+def read_planned(connection: Connection, plan_id: str, *, after: int, limit: int) -> list[PlanItem]:
+    """The next planned items after the ordinal ``after``, without those that a delete covers."""
+    query = (
+        select(*[_ITEM.c[name] for name in PlanItem.__dataclass_fields__])
+        .where(_ITEM.c.plan_id == plan_id, _ITEM.c.ordinal > after)
+        .where(_ITEM.c.status == ItemStatus.PLANNED.value, _ITEM.c.covered_by.is_(None))
+        .order_by(_ITEM.c.ordinal)
+        .limit(limit)
+    )
+    return [PlanItem(**row._asdict()) for row in connection.execute(query)]
 
 
 def stale_sentence(plan_id: str) -> str:

@@ -1,13 +1,16 @@
-"""The tables of stored plans.
+"""The tables of stored plans, and the temporary tables with which a plan is made.
 
 A plan has items, and for pages three summaries, so that a page reads a few rows of a plan of any size: the parts (runs
 of similar neighbouring items, one row each), the number of affected users per organization, and for a dry run the
 changes of access.
 """
 
-from sqlalchemy import BigInteger, Index
+from collections.abc import Mapping
+
+from sqlalchemy import BigInteger, Connection, Index
 from sqlmodel import Field
 
+from app.foundation.database.statements import run
 from app.foundation.database.tables import StoreTable
 
 
@@ -123,3 +126,58 @@ class PlanAccessRow(StoreTable, table=True):
     """A JSON list."""
     names: str
     """The names of the first users and resources, and the causes, as JSON."""
+
+
+_ITEM = "kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL"
+_STATE = """digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
+  disabled BOOLEAN NOT NULL"""
+_PLACE = "kind TEXT NOT NULL, organization_id TEXT NOT NULL, item_id TEXT NOT NULL"
+_BY_ITEM = "PRIMARY KEY (kind, organization_id, container_id, item_id)"
+_BY_PLACE = "PRIMARY KEY (kind, organization_id, item_id)"
+
+_TEMPORARY: Mapping[str, str] = {
+    # What the backend should contain: ``app.sync.plan.desired``.
+    "desired": f"""({_ITEM}, {_STATE},
+      depth INTEGER NOT NULL, in_force TEXT NOT NULL, via TEXT NOT NULL, {_BY_ITEM}) @keyed""",
+    "container": f"({_ITEM}, {_BY_ITEM}) @keyed",
+    # The scope of a plan of changes: ``app.sync.plan.scope``.
+    "unsettled": f"({_ITEM}, {_BY_ITEM}) @keyed",
+    "touched_user": "(user_id TEXT NOT NULL PRIMARY KEY) @keyed",
+    "touched_container": f"({_PLACE}, {_BY_PLACE}) @keyed",
+    # Groups whose members are all needed: they are touched, or have a grant on a touched container.
+    "touched_group": """(organization_id TEXT NOT NULL, item_id TEXT NOT NULL,
+      PRIMARY KEY (organization_id, item_id)) @keyed""",
+    # The items of the ledger in scope.
+    "touched_item": f"({_ITEM}, {_BY_ITEM}) @keyed",
+    # The folders and documents of all items in scope, and the folders above them.
+    "place": f"({_PLACE}, {_BY_PLACE}) @keyed",
+    "place_folder": """(organization_id TEXT NOT NULL, parent_folder_id TEXT NOT NULL, folder_id TEXT NOT NULL,
+      access_type TEXT NOT NULL, PRIMARY KEY (organization_id, parent_folder_id, folder_id)) @keyed""",
+    # Items that differ from the ledger, and the rules that make plan items of them: ``app.sync.plan.differences``.
+    "diff": f"""({_ITEM}, aspects INTEGER NOT NULL, depth INTEGER NOT NULL, {_STATE}, via TEXT NOT NULL,
+      cover_kind TEXT NOT NULL, cover_id TEXT NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL, why TEXT NOT NULL,
+      {_BY_ITEM}) @keyed""",
+    "rule": """(kind TEXT NOT NULL, aspect INTEGER NOT NULL, action TEXT NOT NULL, phase INTEGER NOT NULL,
+      operation TEXT NOT NULL, scope_form TEXT NOT NULL, sentence TEXT NOT NULL, sends_payload BOOLEAN NOT NULL,
+      PRIMARY KEY (kind, aspect)) @keyed""",
+    "ordered_diff": f"(ordinal @ordinal, {_ITEM}, aspect INTEGER NOT NULL, scope TEXT NOT NULL) @brief",
+    # Deletes by kind and organization: ``app.sync.plan.limits``.
+    "tally": """(kind TEXT NOT NULL, organization_id TEXT NOT NULL, own INTEGER NOT NULL, below INTEGER NOT NULL,
+      ledger BIGINT, exceeded TEXT NOT NULL, held_kind TEXT NOT NULL, held_items INTEGER NOT NULL, reason TEXT NOT NULL,
+      PRIMARY KEY (kind, organization_id)) @keyed""",
+    "covered_pair": """(kind TEXT NOT NULL, organization_id TEXT NOT NULL, cover_kind TEXT NOT NULL,
+      cover_organization_id TEXT NOT NULL, items INTEGER NOT NULL,
+      PRIMARY KEY (kind, organization_id, cover_kind)) @keyed""",
+}
+
+
+def create_temporary(connection: Connection, *names: str) -> None:
+    """Creates temporary tables of planning, empty."""
+    for name in names:
+        run(connection, f"CREATE TEMPORARY TABLE {name} {_TEMPORARY[name]}")
+
+
+def drop_temporary(connection: Connection) -> None:
+    """Drops the temporary tables of planning that exist."""
+    for name in _TEMPORARY:
+        run(connection, f"DROP TABLE IF EXISTS {name}")

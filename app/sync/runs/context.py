@@ -19,8 +19,9 @@ from app.sync.apply.gate import CANCELLED, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.items import USER_KINDS, ItemStatus, listed
 from app.sync.ledger.ledger import Ledger, read_ledger
-from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
+from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, cancel_unsent
 from app.sync.plan.access_impact import ImpactOfDryRun
+from app.sync.plan.rules import Action
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.directory_reads import RefreshReport, losses_sentences, source_sentence
@@ -143,9 +144,10 @@ def final_status(
     if context.plan_id is not None:
         if ending is not None:
             cancel_unsent(connection, context.plan_id, ending.message)
-        counts = add_counts(context.before, read_run_counts(connection, context.plan_id))
-        left_behind, unsettled = _unsettled_items(connection, context.plan_id)
-        unsettled = unsettled or total(context.before, "failed", "parked") > 0
+        own_counts = read_run_counts(connection, context.plan_id)
+        counts = add_counts(context.before, own_counts)
+        left_behind, any_skipped = _skipped_items(connection, context.plan_id)
+        unsettled = any_skipped or _any_writes_wait(own_counts) or total(counts, "failed", "parked") > 0
         if left_behind:
             context.report["leftBehind"] = left_behind
         values["counts"] = counts
@@ -191,12 +193,12 @@ def reading_sentences(report: RefreshReport) -> Iterator[str]:
 def capability_report(capabilities: Capabilities) -> RunReport:
     """What the backend does not support. Empty if everything was supported."""
     report = RunReport()
-    if operations := capabilities.unsupported_operations():
-        report["unsupportedOperations"] = operations
+    if capabilities.missing:
+        report["unsupportedOperations"] = sorted(capabilities.missing)
     if capabilities.any_roles_unsupported():
         report["rolesAndAccessTypesUnsupported"] = True
-    if items := capabilities.unsupported_items():
-        report["unsupported"] = items
+    if capabilities.unsupported_items:
+        report["unsupported"] = dict(sorted(capabilities.unsupported_items.items()))
     return report
 
 
@@ -226,31 +228,25 @@ def without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Count
     return settled
 
 
-def _unsettled_items(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
-    """The items that were left behind, by kind, and whether any item failed or was skipped."""
+def _skipped_items(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
+    """The items that were left behind, by kind, and whether others were skipped that the backend supports."""
     rows = statements.run(
         connection,
         """
-        SELECT kind, count(*) AS number FROM plan_item
-        WHERE plan_id = :plan_id AND status = 'skipped' AND message = :left_behind GROUP BY kind
+        SELECT kind, message = :left_behind AS is_left_behind, COUNT(*) AS items FROM plan_item
+        WHERE plan_id = :plan_id AND status = 'skipped' AND message <> :unsupported GROUP BY 1, 2
         """,
-        {"plan_id": plan_id, "left_behind": LEFT_BEHIND},
+        {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "unsupported": UNSUPPORTED},
+    ).all()
+    left_behind = {row.kind: row.items for row in rows if row.is_left_behind}
+    return left_behind, not all(row.is_left_behind for row in rows)
+
+
+def _any_writes_wait(counts: Counts) -> bool:
+    """Whether adds or updates wait for their next try."""
+    return any(
+        ItemStatus.WAITING in numbers
+        for actions in counts.values()
+        for action, numbers in actions.items()
+        if action != Action.DELETE
     )
-    left_behind = {row.kind: row.number for row in rows}
-    unsettled = statements.run(
-        connection,
-        """
-        SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
-            status IN ('failed', 'parked')
-            OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported, :unsupported_before))
-            OR (status = 'waiting' AND action <> 'delete')
-        ) LIMIT 1
-        """,
-        {
-            "plan_id": plan_id,
-            "left_behind": LEFT_BEHIND,
-            "unsupported": UNSUPPORTED,
-            "unsupported_before": UNSUPPORTED_BEFORE,
-        },
-    ).first()
-    return left_behind, unsettled is not None

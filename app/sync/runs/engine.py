@@ -47,7 +47,7 @@ from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
-from app.sync.plan.planner import PlanningError, PlanRequest, is_complete_plan_different, is_still_due, make_plan
+from app.sync.plan.planner import PlanningError, PlanRequest, is_complete_plan_different, is_up_to_date, make_plan
 from app.sync.plan.selection import Retry
 from app.sync.plan.stored import Counts, Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.runs.context import (
@@ -69,15 +69,7 @@ from app.sync.runs.directory_reads import ReadOptions, read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.run import (
-    Run,
-    RunConflictError,
-    RunStatus,
-    WhatIf,
-    allowed_deletes,
-    process_name,
-    program_error,
-)
+from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name, program_error
 from app.sync.runs.settings import SyncSettings
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -167,19 +159,21 @@ class SyncEngine:
         except (RunConflictError, PlanningError) as error:
             return Ending(str(error))
         except ReadingStoppedError as error:
-            return _reason(context.gate, stopped(stop, str(error)))
+            raised = stopped(stop, str(error))
         except ClientError as error:
-            return _reason(context.gate, Ending(f"the backend: {error}"))
+            raised = Ending(f"the backend: {error}")
         except Exception as error:
             if is_outage(error):
                 problem = database_problem(error)
                 log.warning("run_lost_its_database", problem=problem)
-                failed = Ending(problem, interrupted=not is_sqlite(self.engine))
+                raised = Ending(problem, interrupted=not is_sqlite(self.engine))
             else:
                 log.exception("run_broke")
-                failed = Ending(program_error(error))
-            return _reason(context.gate, failed)
-        return context.gate.ending
+                raised = Ending(program_error(error))
+        else:
+            return context.gate.ending
+        # The gate has the reason, unless it was closed because of this exception.
+        return raised if context.gate.ending in {None, BROKEN} else context.gate.ending
 
     def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
         """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""
@@ -291,9 +285,8 @@ class SyncEngine:
         """Reads the backend back if that is due. A stored plan needs it only if it was never done, and approved deletes
         never do."""
         run = context.run
-        if run.approved_at is not None or (run.plan_is_fixed and not ledger.needs_verify):
-            return
-        if not run.verify and not ledger.needs_verify:
+        is_due = ledger.needs_verify or (run.verify and not run.plan_is_fixed)
+        if run.approved_at is not None or not is_due:
             return
         context.progress.phase("verifying", None)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
@@ -392,7 +385,7 @@ class SyncEngine:
             if plan is None or plan.ledger_id != ledger.ledger_id:
                 raise PlanningError(f"there is no plan {plan_id} of this backend")
             limits = None if allowed_deletes(connection, plan_id) else self.sync_settings.limits
-        if not is_still_due(self.engine, plan, limits=limits, grace=self._grace):
+        if not is_up_to_date(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
             raise EndedError(Ending(stale_sentence(plan_id), cancelled=True))
         return plan
@@ -407,7 +400,6 @@ class SyncEngine:
             sender=BatchSender(calls, self.backend_settings.batch_size),
             gate=context.gate,
             threads=self.backend_settings.max_in_flight,
-            batch_size=self.backend_settings.batch_size,
             progress=context.progress,
             clock=self.clock,
             sleep=self.sleep,
@@ -442,8 +434,3 @@ class SyncEngine:
             error=run.error,
         )
         return run
-
-
-def _reason(gate: Gate, raised: Ending) -> Ending:
-    """The ending of the gate, unless it was closed because of this exception."""
-    return raised if gate.ending is None or gate.ending is BROKEN else gate.ending

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.settlement import UNSUPPORTED, UNSUPPORTED_BEFORE, Settlement, settle
+from app.sync.ledger.settlement import UNSUPPORTED, Settlement, settle
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 from app.sync.plan.stored import add_counts
 from app.sync.plan.tables import PlanItemRow
@@ -133,7 +133,7 @@ def test_last_operation_does_not_confirm_an_item_of_which_an_earlier_one_was_not
     assert (row.digest, row.parent_id, row.certain) == ("new", "old", False)
 
 
-@pytest.mark.parametrize(("message", "certain"), [(UNSUPPORTED, True), (UNSUPPORTED_BEFORE, True), ("", False)])
+@pytest.mark.parametrize(("message", "certain"), [(UNSUPPORTED, True), ("", False)])
 def test_last_operation_confirms_an_item_despite_an_unsupported_one(
     engine: Engine, message: str, certain: bool
 ) -> None:

@@ -75,7 +75,7 @@ class ChangingWorld:
             is_preview=preview,
             since=() if complete else self.since,
         )
-        return make_plan(self.world.engine, request)
+        return make_plan(self.world.engine, request, random=Random())
 
     def follow(self, selection: Selection = EVERYTHING) -> None:
         """Makes a plan of the changes, and applies it."""

@@ -123,7 +123,7 @@ def test_impact_separates_gains_losses_and_changes(world: PlanningWorld, first_p
 def test_comparing_plans_stores_nothing(world: PlanningWorld) -> None:
     world.set_directory(company())
     plan = world.plan()
-    assert planner.is_still_due(world.engine, plan, limits=None)
+    assert planner.is_up_to_date(world.engine, plan, limits=None)
     with reading(world.engine) as connection:
         assert parts_of(connection, f"{plan.plan_id} again") == []
         assert affected(connection, f"{plan.plan_id} again") == (0, 0)
