@@ -15,6 +15,7 @@ from app.sync.ledger.items import CONTAINERS, FINGERPRINT, USER_KINDS, Kind
 from app.sync.plan.desired import containers
 from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.selection import Selection
+from app.sync.plan.tables import analyze
 
 _USER = """
     WHEN NOT EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id)
@@ -195,7 +196,7 @@ def find_deletes(
     """
     number = 0
     for kind in USER_KINDS if selection.user_ids else Kind:
-        number += run(
+        gone = run(
             connection,
             _GONE,
             parameters,
@@ -208,6 +209,8 @@ def find_deletes(
             approved=_WAS_HELD if parameters["approving"] is not None else "TRUE",
             **ASPECT_BITS,
         ).rowcount
+        number += gone
+        analyze(connection, "diff", rows=gone)
         if kind is Kind.FOLDER and number:
             run(connection, _FOLDER_CHAINS, parameters, **ASPECT_BITS)
     if store_gone:

@@ -18,11 +18,10 @@ from sqlalchemy import Connection
 
 from app.access.effective import REQUESTED_FOLDERS
 from app.foundation.clock import epoch_ms
-from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
 from app.sync.plan.scope import find_places
 from app.sync.plan.selection import Selection
-from app.sync.plan.tables import create_temporary
+from app.sync.plan.tables import analyze, create_temporary
 
 # CROSS JOIN makes SQLite read the tables in the written order. PostgreSQL ignores it. Rows are inserted in the order of
 # the key, so that the table is written sequentially.
@@ -247,6 +246,7 @@ def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, se
         if not selection.user_ids:
             _add_containers(connection, parameters, selection, **_EVERYTHING)
         _add_members(connection, parameters, selection)
+        analyze(connection, "desired")
     within = selection.condition("m.organization_id", "m.user_id")
     if selection.user_ids:
         create_temporary(connection, "container")
@@ -257,8 +257,7 @@ def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, se
         run(connection, _OWN_GRANTS, parameters, containers=_TOUCHED_CONTAINERS if selection.in_scope else "desired")
     touched = (_IN_SCOPE if selection.in_scope else _EVERYTHING)["touched"]
     run(connection, _GROUP_GRANTS, parameters, containers=containers(selection), touched=touched)
-    if not is_sqlite(connection):
-        run(connection, "ANALYZE desired (kind, organization_id, container_id, item_id)")
+    analyze(connection, "desired")
 
 
 def _add_containers(
@@ -266,6 +265,8 @@ def _add_containers(
 ) -> None:
     for template, alias in _CONTAINERS:
         run(connection, template, parameters, within=selection.condition(f"{alias}.organization_id"), **tables)
+        if template is _FOLDERS and not selection.in_scope:
+            analyze(connection, "desired")
 
 
 def _add_members(connection: Connection, parameters: Mapping[str, object], selection: Selection) -> None:

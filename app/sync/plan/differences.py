@@ -16,7 +16,7 @@ from app.sync.plan.rules import ASPECT_BITS, RULES
 from app.sync.plan.selection import Retry, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
-from app.sync.plan.tables import create_temporary
+from app.sync.plan.tables import analyze, create_temporary
 
 _DIFFERENCES = """
 INSERT INTO diff
@@ -158,7 +158,7 @@ def find_diffs(
     """Fills ``diff`` with the differences between ``desired`` and the ledger, and returns the holds of the limits."""
     create_temporary(connection, "diff")
     if parameters["approving"] is None:
-        run(connection, _DIFFERENCES, parameters, **ASPECT_BITS)
+        analyze(connection, "diff", rows=run(connection, _DIFFERENCES, parameters, **ASPECT_BITS).rowcount)
     deletes = find_deletes(connection, parameters, selection, store_gone=store_gone)
     if store_gone:
         forget_discarded(connection, parameters)
@@ -208,5 +208,6 @@ def write_items(connection: Connection, parameters: dict[str, object]) -> None:
         ],
     )
     run(connection, _ORDER)
-    run(connection, _ITEMS, parameters, **ASPECT_BITS)
+    items = run(connection, _ITEMS, parameters, **ASPECT_BITS).rowcount
+    analyze(connection, "plan_item", rows=items)
     run(connection, _COVERED_BY, parameters, **ASPECT_BITS)

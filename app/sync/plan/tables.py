@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from sqlalchemy import BigInteger, Connection, Index
 from sqlmodel import Field
 
+from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
 from app.foundation.database.tables import StoreTable
 
@@ -171,10 +172,21 @@ _TEMPORARY: Mapping[str, str] = {
 }
 
 
+_ANALYZE_FROM = 1_000
+
+
 def create_temporary(connection: Connection, *names: str) -> None:
     """Creates temporary tables of planning, empty."""
     for name in names:
         run(connection, f"CREATE TEMPORARY TABLE {name} {_TEMPORARY[name]}")
+
+
+def analyze(connection: Connection, table: str, *, rows: int = _ANALYZE_FROM) -> None:
+    """Collects the statistics of a table on PostgreSQL, unless fewer than 1,000 ``rows`` were added to it.
+
+    Without them, PostgreSQL expects one row of each kind, joins by organization, and compares all pairs."""
+    if rows >= _ANALYZE_FROM and not is_sqlite(connection):
+        run(connection, f"ANALYZE {table}")
 
 
 def drop_temporary(connection: Connection) -> None:
