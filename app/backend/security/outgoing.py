@@ -97,19 +97,25 @@ class ConnectionWatch:
         self._sockets: list[socket.socket] = []
 
     def add(self, connected: socket.socket) -> None:
-        """Keeps a duplicate handle, so that ``cut`` works even if TLS wraps the socket later."""
+        """Keeps a duplicate handle, so that ``cut`` works even if TLS wraps the socket later. After ``cut``, it shuts
+        the connection down at once."""
         with self._lock:
             # A TLS socket has no dup().
             self._sockets.append(socket.socket(fileno=os.dup(connected.fileno())))
+            if self.was_cut:
+                self._shut_down()
 
     def cut(self) -> None:
         """Shuts down the connections, so that blocked reads and writes end."""
         with self._lock:
             self.was_cut = True
-            for connected in self._sockets:
-                # Fails if the peer has closed the connection.
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        for connected in self._sockets:
+            # Fails if the peer has closed the connection.
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
         """Closes the duplicate handles."""

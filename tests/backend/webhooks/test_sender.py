@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from app.backend.security.outgoing import open_session, time_limit
+from app.backend.security.outgoing import ConnectionWatch, open_session, time_limit
 from app.backend.webhooks.sender import open_sender
 
 from .conftest import Receiver
@@ -171,3 +171,14 @@ def test_the_timeout_limits_requests_over_tls(receiver: Receiver, tls_receiver: 
         session.post(receiver.url, data=b"{}", timeout=30)
     assert watch.was_cut
     assert time.monotonic() - started < 1.9
+
+
+def test_a_connection_that_is_made_after_the_time_limit_is_cut_at_once() -> None:
+    watch = ConnectionWatch()
+    watch.cut()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(5)
+        watch.add(ours)
+        assert theirs.recv(1) == b""
+    watch.release()
