@@ -341,6 +341,15 @@ class SyncreplChanges:
         """The entries that changed, and the UUIDs of deleted ones."""
         session = self._reader.session
         message = session.begin(search, SyncRequestControl(cookie=self._cookie, mode="refreshOnly"))
+        try:
+            return self._receive(message, search)
+        except CursorRefusedError:
+            # The server may be about to send all entries.
+            session.abandon(message)
+            raise
+
+    def _receive(self, message: int, search: Search) -> list[LdapEntry | str]:
+        session = self._reader.session
         found: list[LdapEntry | str] = []
         try:
             while True:
@@ -354,7 +363,6 @@ class SyncreplChanges:
                     return found
                 found += _deleted_uuids(data) if kind == ldap.RES_INTERMEDIATE else _changed_entries(data)
                 if len(found) > self._limit:
-                    session.abandon(message)
                     raise CursorRefusedError(f"more than {_MAX_CHANGES:,} objects have changed since then")
         except (ldap.SIZELIMIT_EXCEEDED, ldap.UNWILLING_TO_PERFORM) as error:
             # For example "consumer state is newer than provider": the server was restored.
