@@ -1,4 +1,4 @@
-"""Organization user groups: named sets of an organization's users."""
+"""Requests about organization user groups, which are named sets of an organization's users."""
 
 from typing import Self
 

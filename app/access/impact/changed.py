@@ -1,8 +1,8 @@
-"""Finds the records that a candidate changes in fields that decisions read, by organization.
+"""Finds the ids of records that a candidate changes in fields that decisions read, by organization.
 
 The first step of an access impact. A candidate is a read of the directory that is not published
-(``app.access.candidate``). The changes come from the deltas of the refresh that made it
-(``app.access.refresh.merge``), in its transaction.
+(``app.access.candidate``). The refresh that made it left its changes in temporary tables
+(``app.access.refresh.merge``), which this module reads in the same transaction.
 """
 
 # ruff: noqa: S608 - these texts consist of constants and names of tables

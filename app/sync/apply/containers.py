@@ -1,4 +1,4 @@
-"""Finds the organizations and containers whose contents a verify reads.
+"""Finds the organizations, and their folders, documents and groups, whose contents a verify reads from the backend.
 
 They are desired, in the ledger, were in the ledger, or have just been read.
 """

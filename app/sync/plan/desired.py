@@ -23,6 +23,9 @@ from app.sync.plan.scope import find_places
 from app.sync.plan.selection import Selection
 from app.sync.plan.tables import analyze, create_temporary
 
+# Columns: kind, organization_id, container_id, item_id, digest, parent_id, access_type, access_role, disabled, depth,
+# in_force, via.
+#
 # CROSS JOIN makes SQLite read the tables in the written order. PostgreSQL ignores it. Rows are inserted in the order of
 # the key, so that the table is written sequentially.
 

@@ -18,6 +18,8 @@ from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
 from app.sync.plan.tables import analyze, create_temporary
 
+# Columns: kind, organization_id, container_id, item_id, aspects, depth, digest, parent_id, access_type, access_role,
+# disabled, via, cover_kind, cover_id, status, message, why.
 _DIFFERENCES = """
 INSERT INTO diff
 SELECT d.kind, d.organization_id, d.container_id, d.item_id,
