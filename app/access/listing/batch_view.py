@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_all, find_with_parents
 from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
+from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
 from app.access.sql_view import SqlView
 from app.foundation.database.statements import json_list, json_lists
@@ -16,13 +17,15 @@ from app.foundation.database.statements import json_list, json_lists
 _Place = tuple[str, str]
 """The id of a folder and of a document, of which one is empty."""
 
+_GRANT_COLUMNS = ", ".join(f"t.{name}" for name in TABLES_OF_KIND[Grant.kind].columns)
+
 _OWN_GRANTS = """
-SELECT t.* FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
+SELECT {columns} FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
 WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
   AND t.user_id = u.value AND t.organization_user_group_id = ''
 """
 _GROUP_GRANTS = """
-SELECT t.* FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
+SELECT {columns} FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
 WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
   AND t.user_id = '' AND {of_groups}
 """
@@ -135,7 +138,7 @@ class BatchView(SqlView):
 
     def _read_grants(self, query: str, of_groups: str = "", **lists: str) -> list[Grant]:
         parameters = {"organization_id": self._organization_id, **lists}
-        return self._select(Grant, query, parameters, of_groups=of_groups)
+        return self._select(Grant, query, parameters, columns=_GRANT_COLUMNS, of_groups=of_groups)
 
 
 def _place_of(grant: Grant) -> _Place:
