@@ -54,6 +54,16 @@ WHERE s.user_alias = a.alias AND s.user_alias <> ''
 ON CONFLICT DO NOTHING
 """
 
+# One statement, because few changed aliases are used.
+_KINDS_OF_CHANGED_ALIASES = " UNION ALL ".join(
+    tables.text("""
+SELECT '{kind}' WHERE EXISTS (
+  SELECT 1 FROM refresh_changed_alias a CROSS JOIN {source} s WHERE s.user_alias = a.alias AND s.user_alias <> '')
+""")
+    for tables in MODEL_TABLES
+    if tables.record_kind.names_user
+)
+
 # Of each key the first row in this order is stored; the others conflict with it. Pushed rows, whose origin is empty,
 # come before those of objects.
 _MERGE_FIRST = """
@@ -107,7 +117,8 @@ class Merge:
         self._kinds = {tables.kind for tables in MODEL_TABLES} | {Fill.kind} if changed_kinds is None else changed_kinds
         self._changed = Counter[str]()
         """Kind → how many keys are merged."""
-        self._are_aliases_changed = False
+        self._kinds_of_aliases: Collection[str] = ()
+        """The kinds with records that name a user by a changed alias."""
 
     def compute_deltas(self) -> list[ModelTables]:
         """Fills the deltas of the access model, and updates aliases and bindings. Returns the kinds with a delta."""
@@ -132,8 +143,8 @@ class Merge:
 
     def _merge_users(self) -> None:
         connection, users = self._connection, MODEL_TABLES_OF_KIND[User.kind]
-        if self._changed[User.kind]:
-            self._are_aliases_changed = _update_aliases(self._session, connection)
+        if self._changed[User.kind] and _update_aliases(self._session, connection) and not self._all:
+            self._kinds_of_aliases = set(run(connection, _KINDS_OF_CHANGED_ALIASES).scalars())
         fills_change = Fill.kind in self._kinds and store_changed_fills(connection, all_fills=self._all)
         if not fills_change and not (self._changed[User.kind] and has_fills(connection)):
             return
@@ -151,7 +162,7 @@ class Merge:
             self._add_keys(tables, _CHANGED_KEYS_BY_ID, "source")
             self._add_keys(tables, _CHANGED_KEYS_BY_ALIAS, "source")
             self._add_keys(tables, _CHANGED_KEYS, "model")
-        elif self._are_aliases_changed:
+        elif tables.kind in self._kinds_of_aliases:
             self._add_keys(tables, _KEYS_OF_CHANGED_ALIASES, "")
         self._merge_keys(tables, _MERGE_COMBINED)
 
