@@ -254,6 +254,7 @@ def visit_explain(visitors: Visitors) -> None:
         {"user": "gone"},
         {"user": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq", "organization": "nowhere"},
         {"at": "2019-01-01"},
+        {"user": "gone", "at": "2019-01-01"},
     ):
         ask(**asked)
     visitors.show("explain", 400, user="", type="context", resource="x", at="soon", context="[")

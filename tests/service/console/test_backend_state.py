@@ -128,6 +128,7 @@ def test_a_held_run_that_a_newer_one_replaced_is_superseded(office: Office) -> N
     html = browser.get(address("approve", run=first.run_id))
     assert "Superseded by" in html
     assert f'href="{address("approve", run=second.run_id)}">Review that run</a>' in html
+    assert ">Delete 2 entries" not in html
     # A narrower run replaces nothing.
     _narrowed(office, second)
     assert "Superseded" not in browser.get(address("run", id=second.run_id))
