@@ -165,6 +165,7 @@ def object_from_line(line: bytes) -> object:
     except orjson.JSONDecodeError:
         line.decode()
         raise
+    # With as many colons as keys, no key is repeated, and no object is nested.
     if type(value) is dict and line.count(b":") == len(value):
         return value
     with suppress(TypeError):  # nested deeper than orjson writes

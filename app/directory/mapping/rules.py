@@ -245,6 +245,8 @@ def _made(fields: dict[str, object], kind: str) -> Outcome:
 
 
 class Rules:
+    """The rules of a source, compiled, and the attributes of objects that they need."""
+
     def __init__(self, settings: Sequence[RuleSettings], always: Mapping[str, frozenset[str]] | None = None) -> None:
         """``always``: set → the attributes that all its objects have, or ``ALL_ATTRIBUTES``. If an object does not have
         one of them, the reader may not see it."""

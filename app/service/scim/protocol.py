@@ -136,6 +136,9 @@ def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
 
 
 class SetwiseHandler(ScimHandler):
+    """The library's handler, with limits, and with a PATCH that changes the members of a group in the database instead
+    of loading all of them."""
+
     storage: StoredResources
     _returns_members = False
 

@@ -157,6 +157,7 @@ def probe_missing(engine: Engine, ledger_id: int, backend: BackendWrites, *, pro
     random.shuffle(missing)
     for operation, without_roles in missing:
         try:
+            # Items were written without roles because the backend lacked the path with roles.
             exists = backend.has_operation(operation, organization_id, with_roles=bool(without_roles))
         except ClientError:
             return
