@@ -26,17 +26,17 @@
   };
   // Times in stored sentences, which are in UTC.
   const stored = /\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC/g;
-  const tellTexts = (within) => {
+  const localizeTexts = (within) => {
     const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const told = text.data.replace(stored, (utc) => shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))));
-      if (told === text.data || text.parentElement.closest("pre, textarea")) continue;
+      const localized = text.data.replace(stored, (utc) => shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))));
+      if (localized === text.data || text.parentElement.closest("pre, textarea")) continue;
       text.parentElement.title ||= text.data.trim();
-      text.data = told;
+      text.data = localized;
     }
   };
   const tell = (within) => {
-    if (!zone) tellTexts(within);
+    if (!zone) localizeTexts(within);
     for (const time of within.querySelectorAll("time")) {
       const moment = Date.parse(time.dateTime);
       if (Number.isNaN(moment)) continue;
