@@ -16,12 +16,14 @@ answered from the database.
 """
 
 import fcntl
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from threading import Event, Lock
 from uuid import uuid4
@@ -66,8 +68,28 @@ HANGS = 5.0
 """Seconds without a response after which the database counts as unreachable. If the network drops packets, the error
 follows after 14 seconds: 9 for an open connection, and 5 for the next attempt to connect."""
 
+UNREACHABLE = -math.inf
+"""The time since which the database does not respond, if the last check failed."""
+
 _BUILD_TIMEOUT = 1_800.0
 """Seconds for a statement of a build. The first rows of a large directory may take minutes."""
+
+
+class Condition(Enum):
+    """What the last check found. The result of a check determines the next condition:
+
+    =================================================  ===============================================
+    the file has the newest revision                   ``CURRENT``
+    the file lacks it                                  ``BEHIND``
+    the index failed                                   ``BEHIND``, but ``INCOMPATIBLE`` stays
+    the database cannot be reached                     ``CURRENT``, but ``INCOMPATIBLE`` stays
+    a newer version has changed the database's schema  ``INCOMPATIBLE``
+    =================================================  ===============================================
+    """
+
+    CURRENT = "the index answers, unless it is too stale"
+    BEHIND = "the database answers"
+    INCOMPATIBLE = "requests are refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +143,9 @@ class AccessIndex:
         self._folders_of: tuple[str, Stamp] | None = None
         """The file and the revision of ``_folders``."""
         self._folders = Folders()
-        self._is_behind = False
-        """Whether the database has a newer revision that the index does not get."""
-        self._is_incompatible = False
-        """Whether this version can no longer use the database."""
-        self._is_database_reachable = True
-        """The result of the last check."""
-        self._check_began_at: float | None = None
-        """When the check began that has no result yet. None: there is no such check."""
+        self._condition = Condition.CURRENT
+        self._no_response_since: float | None = None
+        """When the check began to which the database has not responded. None: it responds."""
 
     # Permission calls
 
@@ -178,7 +195,7 @@ class AccessIndex:
 
     def _is_usable(self) -> bool:
         staleness = self._staleness()
-        if self._is_behind or self._is_incompatible or staleness is None:
+        if self._condition is not Condition.CURRENT or staleness is None:
             return False
         if staleness <= FRESH:
             return True
@@ -186,9 +203,8 @@ class AccessIndex:
         return not self._reaches_database() and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _reaches_database(self, within: float = HANGS) -> bool:
-        began_at = self._check_began_at
-        hangs = began_at is not None and self._uptime() - began_at > within
-        return self._is_database_reachable and not hangs
+        since = self._no_response_since
+        return since is None or self._uptime() - since <= within
 
     def _staleness(self) -> float | None:
         file = self._file
@@ -218,13 +234,13 @@ class AccessIndex:
                 self.update()
                 failure = ""
             except Exception as error:  # noqa: BLE001 - whatever it is, calls are answered from the database
-                self._is_behind = True
+                self._fall_behind()
                 if failure != repr(error):
                     failure = repr(error)
                     is_expected = isinstance(error, OSError | lmdb.Error | IndexDamagedError)
                     fields = {"reason": str(error)} if is_expected else log_fields(error)
                     _log.warning("index_failed", folder=str(self._folder), **fields)
-            failures = failures + 1 if failure or not self._is_database_reachable else 0
+            failures = failures + 1 if failure or self._no_response_since is not None else 0
             if self._lock_file is None or failures or not self._waiter.wait(stop):
                 stop.wait(pause_after(failures))
         self._release()
@@ -248,12 +264,12 @@ class AccessIndex:
         if not self._maintains():
             staleness = self._staleness()
             if staleness is not None and staleness < SUSPECT:
-                self._is_behind = self._is_incompatible = False
-                self._is_database_reachable = True
+                self._condition, self._no_response_since = Condition.CURRENT, None
                 return
         # An update, and even more a build, takes time in which the database can get a newer revision.
         moment = self._confirmations.now()
-        self._check_began_at = self._uptime()
+        if self._no_response_since is None:
+            self._no_response_since = self._uptime()
         newest: Stamp | None = None
         try:
             self._check_schema()
@@ -261,39 +277,44 @@ class AccessIndex:
                 newest = _newest(connection)
                 self._catch_up(connection, newest)
         except SchemaNewerError:
-            self._is_incompatible = True
+            self._condition = Condition.INCOMPATIBLE
         except SQLAlchemyError as error:
             # Without the database, the last revision that the file has is the newest one.
-            self._is_behind = False
-            was_reachable, self._is_database_reachable = self._is_database_reachable, False
+            if self._condition is Condition.BEHIND:
+                self._condition = Condition.CURRENT
+            was_reachable, self._no_response_since = self._no_response_since != UNREACHABLE, UNREACHABLE
             if newest is not None and not self._has(newest) and self._database_answers():
                 # The file lacks a revision, so that the database must answer.
-                self._is_behind = self._is_database_reachable = True
+                self._fall_behind()
+                self._no_response_since = None
                 raise
             if was_reachable:
                 _log.warning("index_without_database", error=type(error).__name__)
             return
         finally:
-            self._check_began_at = None
-        if not self._is_behind and not self._is_incompatible and self._file is not None:
+            if self._no_response_since != UNREACHABLE:
+                self._no_response_since = None
+        if self._condition is Condition.CURRENT and self._file is not None:
             self._confirmations.confirm(self._file.path.name, moment, write=self._lock_file is not None)
 
     def _catch_up(self, connection: Connection, newest: Stamp | None) -> None:
         """Brings the file up to the newest revision, if this process maintains it. The database was reached."""
         # This may take longer than a check.
-        self._check_began_at = None
-        self._is_database_reachable = True
-        # Until the file has the revision, the database answers.
-        self._is_behind = not self._has(newest)
-        if self._is_behind and newest is not None and self._maintains():
-            allow_long_statements(connection)
-            self._bring_up_to(connection, newest)
-            self._is_behind = not self._has(newest)
-        self._is_incompatible = False
+        self._no_response_since = None
+        if not self._has(newest):
+            self._fall_behind()
+            if newest is not None and self._maintains():
+                allow_long_statements(connection)
+                self._bring_up_to(connection, newest)
+        self._condition = Condition.CURRENT if self._has(newest) else Condition.BEHIND
+
+    def _fall_behind(self) -> None:
+        """The database answers until the file has the newest revision."""
+        if self._condition is Condition.CURRENT:
+            self._condition = Condition.BEHIND
 
     def _database_answers(self) -> bool:
         """Whether a new transaction can read."""
-        self._check_began_at = self._uptime()
         try:
             with reading(self._engine) as connection:
                 connection.execute(select(1))

@@ -19,7 +19,7 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.index import confirmations
 from app.access.index.entries import all_entries
 from app.access.index.file import IndexDamagedError
-from app.access.index.index import AccessIndex
+from app.access.index.index import AccessIndex, Condition
 from app.access.index.index_view import IndexView
 from app.access.index.layout import LAYOUT
 from app.access.index.settings import IndexSettings
@@ -192,7 +192,7 @@ def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
     node.read(ACME, ADA)
     with pytest.raises(OSError, match="No space"):
         node.index.update()
-    node.index._is_behind = True  # as ``run`` does
+    node.index._condition = Condition.BEHIND  # as ``run`` does
     assert node.answer() == (False, SqlView)
     monkeypatch.undo()
     node.index.update()
@@ -329,7 +329,7 @@ def test_readiness_names_why_the_database_answers(node: Node) -> None:
         return readiness_checks(node.engine, lambda: NOW, lambda: SchemaState.CURRENT, node.index)["index"]()
 
     assert check() == "revision 1, equal to the database's 0 s ago"
-    node.index._is_behind = True
+    node.index._condition = Condition.BEHIND
     with pytest.raises(DegradedError, match="behind the database; permission calls"):
         check()
     node.index.close()

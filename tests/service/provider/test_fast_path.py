@@ -12,7 +12,7 @@ from flask import Flask, request_started
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from app.access.index.index import AccessIndex
+from app.access.index.index import AccessIndex, Condition
 from app.commands.bootstrap.service import service_app
 from app.foundation.database.engine import open_engine
 from app.monitoring.metrics import Metrics
@@ -156,7 +156,7 @@ def test_an_error_is_answered_once(service: Service, monkeypatch: pytest.MonkeyP
         raise OperationalError("SELECT 1", {}, Exception("no response"))
 
     monkeypatch.setattr("app.access.index.index.SqlView", away)
-    monkeypatch.setattr(service.index, "_is_behind", True)
+    monkeypatch.setattr(service.index, "_condition", Condition.BEHIND)
     status, headers, body = service.call()
     assert (status, headers["Retry-After"], len(calls)) == (503, "2", 1)
     assert b"cannot reach its database" in body
