@@ -102,14 +102,15 @@ class Folders:
         parts = read(FOLDER, organization_id, folder_id)
         if parts is None:
             return None
-        if len(parts) > 2:
-            grants = self.group_grants[organization_id, folder_id] = listed_grants(parts[2:])
-            self._size += len(grants)
+        access_type, parent_folder_id, *grants = parts
+        if grants:
+            self.group_grants[organization_id, folder_id] = listed = listed_grants(grants)
+            self._size += len(listed)
         return Folder(
             organization_id=organization_id,
             folder_id=folder_id,
             folder_name="",
-            parent_folder_id=parts[1] or None,
-            access_type=ACCESS_TYPES[parts[0]],
+            parent_folder_id=parent_folder_id or None,
+            access_type=ACCESS_TYPES[access_type],
             extra_fields=NO_EXTRA_FIELDS,
         )

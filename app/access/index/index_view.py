@@ -118,7 +118,8 @@ class IndexView:
         parts = self._read(USER, "", user_id)
         user = None
         if parts is not None:
-            user = User(user_id=user_id, name="", email="", disabled=bool(parts[0]), extra_fields=NO_EXTRA_FIELDS)
+            (disabled,) = parts
+            user = User(user_id=user_id, name="", email="", disabled=bool(disabled), extra_fields=NO_EXTRA_FIELDS)
         self._users[user_id] = user
         return user
 
@@ -129,7 +130,8 @@ class IndexView:
         parts = self._read(MEMBERSHIP, organization_id, user_id)
         membership = None
         if parts is not None:
-            role, end = _role_and_end(parts[0])
+            (role_and_end,) = parts
+            role, end = _parse_role_and_end(role_and_end)
             membership = Membership(organization_id=organization_id, user_id=user_id, access_role=role, expires_at=end)
         self._memberships[pair] = membership
         return membership
@@ -138,14 +140,16 @@ class IndexView:
         parts = self._read(DOCUMENT, organization_id, document_id)
         if parts is None:
             return None
+        # Unpacking all of them would take longer, and few documents have grants of groups.
+        access_type, folder_id = parts[0], parts[1]
         if len(parts) > 2:
             self._document_grants[organization_id, document_id] = listed_grants(parts[2:])
         return Document(
             organization_id=organization_id,
             document_id=document_id,
             document_name="",
-            folder_id=parts[1] or None,
-            access_type=ACCESS_TYPES[parts[0]],
+            folder_id=folder_id or None,
+            access_type=ACCESS_TYPES[access_type],
             extra_fields=NO_EXTRA_FIELDS,
         )
 
@@ -191,7 +195,7 @@ class IndexView:
                     values.append((group_id, value))
         grants = []
         for group, value in values:
-            role, expires_at = _role_and_end(value)
+            role, expires_at = _parse_role_and_end(value)
             grants.append(
                 Grant(
                     organization_id=organization_id,
@@ -227,7 +231,7 @@ class IndexView:
                         field=field,
                         value=value,
                         document_id=document_id or None,
-                        expires_at=_end(end.decode()),
+                        expires_at=_parse_end(end.decode()),
                     )
                 )
         return grants
@@ -289,8 +293,10 @@ class IndexView:
         """The role and end of one grant, from a list or, if there are too many, from its own entry."""
         if grants is not CROWDED:
             return grants.get(other_id)
-        parts = self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)
-        return None if parts is None else parts[0]
+        if (parts := self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)) is None:
+            return None
+        (role_and_end,) = parts
+        return role_and_end
 
     def _read(self, kind: str, first: str, second: str, *others: str) -> list[str] | None:
         """The value of an entry. None if there is none."""
@@ -305,9 +311,9 @@ class IndexView:
         return parts if b"\x02" not in value else [unescaped(part) for part in parts]
 
 
-def _role_and_end(value: str) -> tuple[AccessRole, datetime | None]:
-    return _ROLES[value[0]], _end(value[1:])
+def _parse_role_and_end(value: str) -> tuple[AccessRole, datetime | None]:
+    return _ROLES[value[0]], _parse_end(value[1:])
 
 
-def _end(value: str) -> datetime | None:
+def _parse_end(value: str) -> datetime | None:
     return from_epoch_ms(int(value)) if value else None
