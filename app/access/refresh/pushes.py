@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, select, text, update
+from sqlalchemy import Connection, Engine, update
 
 from app.access.problems import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
@@ -28,19 +28,14 @@ from app.access.refresh.reads import COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import (
     SOURCE,
-    STATE,
-    UNCONFIGURED_POSITION,
-    add_source,
     compute_source_changes,
-    count_change,
-    is_reordered,
-    make_state,
-    order_of_sources,
+    configure_source,
+    configured_source,
     total,
 )
 from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
 from app.foundation.clock import Clock, epoch_ms
-from app.foundation.database.engine import is_sqlite, reading, writing
+from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import json_lists
 
 _MAX_RECORDS = 1_000_000
@@ -120,7 +115,7 @@ def apply_push(
         return answer
     if source_id is None:
         with writing(engine) as connection:
-            source_id = configure(connection, push.source, configured)
+            source_id = configure_source(connection, push.source, configured)
     upserts, replaced = _drop_replaced(push.upserts)
     places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in upserts.values()}
     with Refresh(engine, clock=clock, problems=ProblemList(), store_pending=True) as refresh:
@@ -229,38 +224,3 @@ def _key_of_record(record: Record) -> PushKey:
     """The values of the columns that identify a record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
     return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
-
-
-def configured_source(connection: Connection, name: str) -> int | None:
-    """The id of a source with a position in the configuration. None: nothing of it was read or pushed so far."""
-    query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
-    return connection.execute(query).scalar()
-
-
-def configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
-    """Stores the position of a source that is new, or was not configured before. Returns its id. ``configured``: the
-    names of all sources in their order."""
-    if not is_sqlite(connection):
-        connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
-    make_state(connection)
-    columns = select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position)
-    stored = {row.name: row for row in connection.execute(columns)}
-    before = order_of_sources(connection)
-    for position, other in enumerate(configured):
-        if other in stored and stored[other].position != position:
-            connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
-            count_change(connection)
-    if is_reordered(connection, before):
-        connection.execute(update(STATE).values(merge_all=True))
-    return int(stored[name].source_id) if name in stored else add_source(connection, name, configured.index(name))
-
-
-def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
-    """Stores that the records of sources that are never read are up to date."""
-    now = epoch_ms(clock())
-    with writing(engine) as connection:
-        has_name = SOURCE.c.name.in_(names)
-        read = {"last_verdict": COMPLETE, "last_reason": "", "last_read_at": now}
-        connection.execute(update(SOURCE).where(has_name).values(read))
-        with_pushes = has_name, SOURCE.c.last_good_at.is_not(None)
-        connection.execute(update(SOURCE).where(*with_pushes).values(last_good_at=now, last_complete_at=now))

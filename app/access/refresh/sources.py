@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     Select,
     Table,
     case,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    text,
     union,
     update,
 )
@@ -37,6 +39,8 @@ from app.access.refresh.tables import (
 )
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
+from app.foundation.clock import Clock, epoch_ms
+from app.foundation.database.engine import is_sqlite, writing
 from app.foundation.database.statements import json_list
 from app.foundation.text import quoted
 
@@ -123,6 +127,30 @@ def is_reordered(connection: Connection, before: Sequence[int]) -> bool:
     """
     after = [source_id for source_id in order_of_sources(connection) if source_id in before]
     return after != [source_id for source_id in before if source_id in after]
+
+
+def configured_source(connection: Connection, name: str) -> int | None:
+    """The id of a source with a position in the configuration. None: nothing of it was read or pushed so far."""
+    query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
+    return connection.execute(query).scalar()
+
+
+def configure_source(connection: Connection, name: str, configured: Sequence[str]) -> int:
+    """Stores the position of a source that is new, or was not configured before. Returns its id. ``configured``: the
+    names of all sources in their order."""
+    if not is_sqlite(connection):
+        connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+    make_state(connection)
+    columns = select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position)
+    stored = {row.name: row for row in connection.execute(columns)}
+    before = order_of_sources(connection)
+    for position, other in enumerate(configured):
+        if other in stored and stored[other].position != position:
+            connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
+            count_change(connection)
+    if is_reordered(connection, before):
+        connection.execute(update(STATE).values(merge_all=True))
+    return int(stored[name].source_id) if name in stored else add_source(connection, name, configured.index(name))
 
 
 # The objects whose records name some organizations or users, to read these alone.
@@ -370,6 +398,17 @@ def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         if not read.answered:
             values |= {"settings_digest": read.digest, "last_full_at": now_ms}
     return values
+
+
+def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
+    """Stores that the records of sources that are never read are up to date."""
+    now = epoch_ms(clock())
+    with writing(engine) as connection:
+        has_name = SOURCE.c.name.in_(names)
+        read = {"last_verdict": COMPLETE, "last_reason": "", "last_read_at": now}
+        connection.execute(update(SOURCE).where(has_name).values(read))
+        with_pushes = has_name, SOURCE.c.last_good_at.is_not(None)
+        connection.execute(update(SOURCE).where(*with_pushes).values(last_good_at=now, last_complete_at=now))
 
 
 def store_positions(connection: Connection, positions: Mapping[int, int]) -> None:

@@ -22,8 +22,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.access.problems import ProblemList
 from app.access.refresh.objects import apply_objects
-from app.access.refresh.pushes import configure, configured_source
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import configure_source, configured_source
 from app.contract.errors import InvalidArgument
 from app.directory.configured import scim_rules
 from app.directory.settings import DirectorySettings, ScimSourceSettings
@@ -99,7 +99,7 @@ class _Resources(StoredResources):
                 with refresh.changing() as connection:
                     self._connection = connection
                     source_id = configured_source(connection, self._source)
-                    self.source_id = source_id or configure(connection, self._source, push.targets.configured)
+                    self.source_id = source_id or configure_source(connection, self._source, push.targets.configured)
                     yield
                     self._apply(refresh)
             except SCIMException as error:

@@ -17,10 +17,9 @@ from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard
 from app.access.refresh.losses import losses_in_words
-from app.access.refresh.pushes import confirm_pushed
 from app.access.refresh.reads import Losses, StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
-from app.access.refresh.sources import SourceError
+from app.access.refresh.sources import SourceError, confirm_pushed
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
