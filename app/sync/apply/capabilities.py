@@ -5,7 +5,8 @@ The rules: ``app/sync/apply/README.md``, "What the backend lacks".
 Every backend has the core operations. It may lack any of the extended ones, which the first call discovers. This run
 then does not call the operation again, and its items count as done, so that not every run tries them. The backend may
 lack it only for a while, for example during an upgrade. So the items are stored with the operation, and become
-unconfirmed when the backend has it again: the next plan sends them.
+unconfirmed when the backend has it again: the next plan sends them. Their table is called ``untold_item``, and its
+column ``plain`` contains whether an item was sent without its role or access type.
 
 In a preview the items of a missing operation are ``skipped``, with a message that begins with ``_UNSUPPORTED``. Before
 the plan is applied they become ``planned`` again, because the backend may have the operation by then.
@@ -66,9 +67,9 @@ class Capabilities:
 
 
 _UNSUPPORTED = "unsupported: "
-_BY_ITSELF = "goes by itself: "
+_DELETED_ALONE = "goes by itself: "
 
-_BUT = {
+_CONSEQUENCES = {
     "add_organizations": "it is created with its first user",
     "add_documents": "it is created with its first user",
     "add_groups": "it is created with its first member",
@@ -76,23 +77,23 @@ _BUT = {
     "delete_folder": "it is emptied and left behind",
 }
 
-_MARK = """
+_SKIP = """
 UPDATE plan_item SET status = 'skipped', message = :message
 WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
 """
 
 # Items that a delete covers are deleted one by one if their container is left behind.
-_ONE_BY_ONE = f"""
-UPDATE plan_item SET message = '{_BY_ITSELF}' || c.kind || ' ' || c.item_id || ' is left behind'
+_DELETE_ALONE = f"""
+UPDATE plan_item SET message = '{_DELETED_ALONE}' || c.kind || ' ' || c.item_id || ' is left behind'
 FROM plan_item AS c
 WHERE plan_item.plan_id = :plan_id AND plan_item.status = 'planned' AND plan_item.covered_by = c.ordinal
   AND c.plan_id = :plan_id AND c.status = 'skipped' AND c.message LIKE '{_UNSUPPORTED}%'
 """
 
-_UNMARK = f"""
+_PLAN_AGAIN = f"""
 UPDATE plan_item SET status = 'planned', message = ''
 WHERE plan_id = :plan_id AND (
-  status = 'skipped' AND message LIKE '{_UNSUPPORTED}%' OR status = 'planned' AND message LIKE '{_BY_ITSELF}%')
+  status = 'skipped' AND message LIKE '{_UNSUPPORTED}%' OR status = 'planned' AND message LIKE '{_DELETED_ALONE}%')
 """
 
 
@@ -103,20 +104,20 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
     for operation in dict.fromkeys(rule.operation for rule in RULES):
         if not capabilities.is_unsupported(operation):
             continue
-        but = f"; {_BUT[operation]}" if operation in _BUT else ""
-        message = f"{_UNSUPPORTED}{contract.by_name(operation).title} ({why}){but}"
+        consequence = f"; {_CONSEQUENCES[operation]}" if operation in _CONSEQUENCES else ""
+        message = f"{_UNSUPPORTED}{contract.by_name(operation).title} ({why}){consequence}"
         parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
-        if number := run(connection, _MARK, parameters).rowcount:
+        if number := run(connection, _SKIP, parameters).rowcount:
             marked[operation] = number
     if marked:
         # It reads every item of the plan.
-        run(connection, _ONE_BY_ONE, {"plan_id": plan_id})
+        run(connection, _DELETE_ALONE, {"plan_id": plan_id})
     return marked
 
 
 def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
     """Removes the marks, so that the plan can be applied."""
-    run(connection, _UNMARK, {"plan_id": plan_id})
+    run(connection, _PLAN_AGAIN, {"plan_id": plan_id})
 
 
 _MISSING_OPERATIONS = "SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2"
@@ -126,21 +127,21 @@ SELECT item_id FROM ledger_item
 WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
 """
 
-_THESE = "u.ledger_id = :ledger_id AND u.operation = :operation AND u.plain = {plain}"
+_OF_OPERATION = "u.ledger_id = :ledger_id AND u.operation = :operation AND u.plain = :without_roles"
 
-_LEFT_BEHIND_AGAIN = f"""
+_RESTORE_LEFT_BEHIND = f"""
 INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
   access_role, disabled, certain, gone_at)
 SELECT u.ledger_id, u.kind, u.organization_id, u.container_id, u.item_id, '', '', '', '', FALSE, FALSE,
   CAST(NULL AS BIGINT)
-FROM untold_item u WHERE {_THESE}
+FROM untold_item u WHERE {_OF_OPERATION}
 ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET certain = FALSE
 """
 
 _UNCONFIRM = f"""
 UPDATE ledger_item SET certain = FALSE {{changes}}
 WHERE ledger_id = :ledger_id AND EXISTS (
-  SELECT 1 FROM untold_item u WHERE {_THESE} AND u.kind = ledger_item.kind
+  SELECT 1 FROM untold_item u WHERE {_OF_OPERATION} AND u.kind = ledger_item.kind
     AND u.organization_id = ledger_item.organization_id AND u.container_id = ledger_item.container_id
     AND u.item_id = ledger_item.item_id)
 """
@@ -155,25 +156,24 @@ def probe_missing(engine: Engine, ledger_id: int, backend: BackendWrites, *, pro
     if organization_id is None:
         return
     random.shuffle(missing)
-    for operation, without_roles in missing:
+    for operation, plain in missing:
         try:
             # Items were written without roles because the backend lacked the path with roles.
-            exists = backend.has_operation(operation, organization_id, with_roles=bool(without_roles))
+            exists = backend.has_operation(operation, organization_id, with_roles=bool(plain))
         except ClientError:
             return
         if exists:
             with writing(engine) as connection:
-                _restore(connection, ledger_id, operation, without_roles=bool(without_roles))
+                _restore(connection, ledger_id, operation, without_roles=bool(plain))
         elif not probe_all:
             return
 
 
 def _restore(connection: Connection, ledger_id: int, operation: str, *, without_roles: bool) -> None:
-    parameters = {"ledger_id": ledger_id, "operation": operation}
-    plain = "TRUE" if without_roles else "FALSE"
+    parameters = {"ledger_id": ledger_id, "operation": operation, "without_roles": without_roles}
     # Access types of documents have an operation of their own. '?' differs from every type.
     changes = ", access_type = '?'" if operation == "update_document_access" else ""
-    restore = _LEFT_BEHIND_AGAIN if operation.startswith("delete_") else _UNCONFIRM
-    run(connection, restore, parameters, plain=plain, changes=changes)
-    run(connection, f"DELETE FROM untold_item AS u WHERE {_THESE}", parameters, plain=plain)
+    restore = _RESTORE_LEFT_BEHIND if operation.startswith("delete_") else _UNCONFIRM
+    run(connection, restore, parameters, changes=changes)
+    run(connection, f"DELETE FROM untold_item AS u WHERE {_OF_OPERATION}", parameters)
     increment_revision(connection, ledger_id)
