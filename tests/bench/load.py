@@ -92,6 +92,8 @@ class _Connection:
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
+        self.head = b""
+        """Status and headers of the last response, in lower case."""
         self._socket = self._open()
 
     def _open(self) -> socket.socket:
@@ -105,7 +107,7 @@ class _Connection:
         received = self._socket.recv(65536)
         while (head_end := received.find(b"\r\n\r\n")) < 0:
             received += self._more()
-        head = received[:head_end].lower()
+        self.head = head = received[:head_end].lower()
         if b" 200 " not in head[:15]:
             raise ValueError(received[:300].decode(errors="replace"))
         length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])

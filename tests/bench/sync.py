@@ -44,7 +44,7 @@ from tests.bench.processes import USHER, command, running, write_settings
 from tests.ports import free_port
 from tests.progress import QuietProgress
 
-TARGET = 0.6
+TARGET = 0.8
 WRITES = {path: operation.name for operation in OPERATIONS if not operation.is_read for path in operation.paths}
 
 
