@@ -63,9 +63,18 @@ def scheduler_for(
                 "delay": _random_delay(random, jitter, stop),
             },
         )
-    scheduler.add_job(prune, IntervalTrigger(days=1), id="prune")
-    scheduler.add_job(count_problems, IntervalTrigger(minutes=1), id="problems")
+    scheduler.add_job(_log_errors, IntervalTrigger(days=1), id="prune", args=("prune_failed", prune))
+    scheduler.add_job(
+        _log_errors, IntervalTrigger(minutes=1), id="problems", args=("problems_not_counted", count_problems)
+    )
     return scheduler
+
+
+def _log_errors(event: str, job: Callable[[], object]) -> None:
+    try:
+        job()
+    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
+        _log.warning(event, **log_fields(error))
 
 
 def _random_delay(random: Random, longest: float, stop: Event) -> Callable[[], bool]:

@@ -1,34 +1,28 @@
-"""Builds the parts of a worker, and its housekeeping tasks."""
+"""Builds the parts of a worker, and deletes old rows once a day."""
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import Engine
 
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
-from app.client.records import Observer
 from app.commands.bootstrap.application import Application, build_watch, expectations
 from app.commands.bootstrap.databases import store_guard
-from app.commands.bootstrap.what_if import ReplacementError, uploaded_sources
+from app.commands.bootstrap.what_if import execute_run
 from app.foundation.audit import Audit
-from app.foundation.clock import Clock, epoch_ms
-from app.foundation.database.engine import reading, writing
-from app.foundation.database.errors import cause_of, log_fields
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import writing
 from app.monitoring.activity import delete_old_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
-from app.sync.runs.engine import SyncEngine
-from app.sync.runs.files import file_of
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
-from app.sync.runs.run import Run, RunStatus, process_name
+from app.sync.runs.run import process_name
 from app.sync.runs.workers import Heartbeat
 from app.sync.scheduler import scheduler_for
 from app.sync.worker import Worker
@@ -67,7 +61,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             keep_runs=timedelta(days=settings.worker.keep_runs),
             keep_audit=timedelta(days=settings.console.keep_audit_days),
         ),
-        count_problems=partial(count_changed_problems, parts.engine, clock=clock),
+        count_problems=partial(count_problems, parts.engine, clock, every_ms=COUNT_EVERY_MS),
         clock=clock,
         random=random,
         stop=stop,
@@ -76,9 +70,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         worker=Worker(
             runs=parts.runs,
             lock=lock,
-            execute=lambda run_id, lock, progress, stopped: execute_run(
-                parts, engine, run_id, observer=metrics.call_ended, lock=lock, progress=progress, stop=stopped
-            ),
+            execute=partial(execute_run, parts=parts, engine=engine, observer=metrics.call_ended),
             clock=clock,
             stop=stop,
             poll=settings.worker.poll,
@@ -103,52 +95,12 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
     )
 
 
-def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, *, observer: Observer, **execution: Any) -> Run:
-    """Executes a queued run: with ``engine``, or if it previews an uploaded file, with one that reads this file.
-
-    ``observer`` receives the calls of the latter. ``execution``: ``lock``, ``progress`` and ``stop``, as of
-    ``SyncEngine.execute``.
-    """
-    with reading(parts.engine) as connection:
-        file = file_of(connection, run_id)
-    if file is None:
-        return engine.execute(run_id, **execution)
-    with ExitStack() as stack:
-        try:
-            replaced = stack.enter_context(uploaded_sources(parts.settings, file))
-            sources = replaced.sources(parts.settings, execution["stop"])
-            of_file = parts.sync_engine(
-                stop=execution["stop"], observer=observer, sources=sources, what_if=replaced.what_if
-            )
-            stack.callback(of_file.client.close)
-        except ReplacementError as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"the worker cannot write {file.name} to its temporary folder: {cause_of(error)}"
-        else:
-            return of_file.execute(run_id, **execution)
-    now = parts.clock()
-    return parts.runs.move(run_id, RunStatus.QUEUED, RunStatus.FAILED, error=problem, finished_at=now)
-
-
-def count_changed_problems(engine: Engine, *, clock: Clock) -> None:
-    """Counts the problems of the directory if it has changed and the last count is old enough. Logs errors."""
-    try:
-        count_problems(engine, clock, every_ms=COUNT_EVERY_MS)
-    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
-        _log.warning("problems_not_counted", **log_fields(error))
-
-
 def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:
-    """Deletes runs, audit rows and activity after their retention period. Logs how many, and errors."""
-    try:
-        run_count = runs.prune(keep_runs)
-        with writing(runs.engine) as connection:
-            audit_count = Audit(runs.clock).prune(connection, keep_audit)
-            delete_old_activity(connection, epoch_ms(runs.clock()))
-    except Exception as error:  # noqa: BLE001 - log_fields contains all of it
-        _log.warning("prune_failed", **log_fields(error))
-        return
+    """Deletes runs, audit rows and activity after their retention period. Logs how many."""
+    run_count = runs.prune(keep_runs)
+    with writing(runs.engine) as connection:
+        audit_count = Audit(runs.clock).prune(connection, keep_audit)
+        delete_old_activity(connection, epoch_ms(runs.clock()))
     if run_count:
         _log.info("runs_forgotten", runs=run_count)
     if audit_count:
