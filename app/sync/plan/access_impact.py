@@ -50,7 +50,7 @@ _DECISIVE_FIELDS = frozenset({"accessRole", "accessType", "disabled", "expiresAt
 """The fields that decisions read, apart from the ids of records."""
 
 EFFECTS = ("gain", "lose", "change")
-_LOSSES_FIRST = ("lose", "gain", "change")
+LOSSES_FIRST = ("lose", "gain", "change")
 """The order in which lists and pages show them."""
 
 
@@ -243,7 +243,7 @@ def _effect(before: str | None, after: str | None) -> str:
 
 
 def _rank(change: AccessChange) -> tuple[object, ...]:
-    effect = _LOSSES_FIRST.index(_effect(change.before, change.after))
+    effect = LOSSES_FIRST.index(_effect(change.before, change.after))
     return effect, -change.pairs, change.kind, change.user_ids, change.resource_ids
 
 
@@ -296,18 +296,7 @@ SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal IN (
   ORDER BY pairs DESC, ordinal LIMIT :limit)
 ORDER BY pairs DESC, ordinal
 """
-# Of each organization and effect, the most users and the most resources of one row.
-_LARGEST_ROWS = """
-SELECT MIN(ordinal) AS ordinal, organization_id, MIN(kind) AS kind, MIN(before) AS before, MIN(after) AS after,
-  MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
-  '{}' AS names
-FROM plan_access WHERE plan_id = :plan_id
-GROUP BY organization_id, kind, before = '', after = ''
-"""
 _COLUMNS = tuple(StoredAccessChange.__dataclass_fields__)
-_SIZE = "SELECT COALESCE(SUM(users + resources), 0), COUNT(*) FROM plan_access WHERE plan_id = :plan_id"
-_MAX_COUNTED_IDS = 100_000
-_MAX_COUNTED_ROWS = 1_000
 _IDS = {"user_ids", "resource_ids"}
 _CHARACTERS_OF_ID = 2_000
 """More than an id has in JSON: 512 bytes, of which each may be escaped."""
@@ -320,65 +309,6 @@ def access_counts(connection: Connection, plan_id: str) -> list[AccessCount]:
         AccessCount(organization_id, kind, int(gain), int(lose), int(change))
         for organization_id, kind, gain, lose, change in run(connection, _COUNTS, {"plan_id": plan_id})
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class AffectedPeople:
-    """The users and the resources of all changes with one effect, each counted once."""
-
-    people: int
-    resources: int
-    kind: str
-    """The kind of the resources. Empty: several."""
-    is_exact: bool
-    """Otherwise there are more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImpactTotals:
-    """The users and resources of a plan's changes of access, in total and by organization."""
-
-    changes: int
-    """The number of rows."""
-    total: Mapping[str, AffectedPeople]
-    """Effect → users and resources."""
-    of_organization: Mapping[str, Mapping[str, AffectedPeople]]
-    """Organization → effect → users and resources; the organizations with most pairs first."""
-
-
-def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
-    """The numbers are exact if the plan lists at most ``_MAX_COUNTED_IDS``. Otherwise they are those of the largest
-    row."""
-    ids, changes = run(connection, _SIZE, {"plan_id": plan_id}).one()
-    if ids <= _MAX_COUNTED_IDS and changes <= _MAX_COUNTED_ROWS:
-        rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS)
-    else:
-        rows = [_parsed(row, 1) for row in run(connection, _LARGEST_ROWS, {"plan_id": plan_id}).mappings()]
-    within: defaultdict[str, list[StoredAccessChange]] = defaultdict(list)
-    for row in rows:
-        within[row.organization_id].append(row)
-    largest = sorted(within.items(), key=lambda item: (-sum(row.pairs for row in item[1]), item[0]))
-    return ImpactTotals(
-        changes, _people(rows), {organization_id: _people(of_one) for organization_id, of_one in largest}
-    )
-
-
-def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
-    """Effect → users and resources, losses first."""
-    affected = {}
-    for effect in _LOSSES_FIRST:
-        of_effect = [row for row in rows if row.effect == effect]
-        if of_effect:
-            users = {user_id for row in of_effect for user_id in row.user_ids}
-            resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
-            kinds = {row.kind for row in of_effect}
-            affected[effect] = AffectedPeople(
-                max(len(users), *(row.users for row in of_effect)),
-                max(len(resources), *(row.resources for row in of_effect)),
-                kinds.pop() if len(kinds) == 1 else "",
-                all(len(row.user_ids) == row.users for row in of_effect),
-            )
-    return affected
 
 
 def list_access(
@@ -406,10 +336,11 @@ def list_access(
         )
     query, parts = _LARGEST if largest_first else _PAGE, {"columns": ", ".join(columns), "is_listed": _IS_LISTED}
     rows = run(connection, query, parameters | {"effect": effect}, **parts)
-    return [_parsed(row, first_ids) for row in rows.mappings()]
+    return [parsed_row(row, first_ids) for row in rows.mappings()]
 
 
-def _parsed(row: RowMapping, first_ids: int) -> StoredAccessChange:
+def parsed_row(row: RowMapping, first_ids: int) -> StoredAccessChange:
+    """The change in a row of ``plan_access``, with all of its ids if ``first_ids`` is 0."""
     values: dict[str, Any] = {**row, "names": json.loads(row["names"])}
     for name in _IDS:
         values[name] = _first(row[name], first_ids) if first_ids else json.loads(row[name])

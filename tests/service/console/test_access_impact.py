@@ -105,7 +105,7 @@ def test_the_largest_changes_come_first(office: Office) -> None:
 
 def test_the_numbers_of_a_large_preview_are_lower_bounds(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _preview(office)
-    monkeypatch.setattr("app.sync.plan.access_impact._MAX_COUNTED_ROWS", 2)
+    monkeypatch.setattr("app.sync.plan.affected_people._MAX_COUNTED_ROWS", 2)
     text = _text(office.browser(Role.VIEWER).get(address("access_impact", run=run.run_id)))
     assert "at least 120 users would lose access to at least 2 documents" in text
     assert "Acme acme at least 120 users , 2 documents at least 1 user , 1 document –" in text

@@ -23,7 +23,8 @@ from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
-from app.sync.plan.access_impact import ImpactTotals, affected_people, list_access
+from app.sync.plan.access_impact import list_access
+from app.sync.plan.affected_people import ImpactTotals, affected_people
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of

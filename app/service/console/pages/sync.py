@@ -23,7 +23,7 @@ from app.service.console.settings import Role
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
-from app.sync.plan.access_impact import AffectedPeople, affected_people
+from app.sync.plan.affected_people import AffectedPeople, affected_people
 from app.sync.plan.selection import Selection
 from app.sync.runs.audit import requested_action
 from app.sync.runs.context import unknown_ids
