@@ -26,7 +26,7 @@ from app.service.console.credentials import Credentials
 from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
-from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames, causes_of
+from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames, causes_of, fields_of
 from app.service.console.rendering import Assets, make_environment
 from app.service.console.run_progress import error_parts
 from app.service.console.run_reads import incomplete_words, unread_sources
@@ -133,6 +133,7 @@ class Console:
                 "kind_of": kind_of,
                 "unread_sources": unread_sources,
                 "causes_of": causes_of,
+                "fields_of": fields_of,
                 "error_parts": error_parts,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,

@@ -14,6 +14,7 @@ from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.items import CONTAINERS, ITEM_KINDS, USER_KINDS
 from app.sync.plan.access_impact import StoredAccessChange
+from app.sync.plan.affected_people import CausedChanges
 from app.sync.runs.run import Run
 
 Mention = tuple[str, str, str]
@@ -171,6 +172,14 @@ def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
         yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
         for _, _, fields in causes_of(row):
             yield from (field.mention for field in fields if field.mention)
+
+
+def cause_mentions(causes: Iterable[CausedChanges]) -> Iterator[Mention]:
+    """The organizations of causes, and the records that they name."""
+    for cause in causes:
+        yield "organization", "", cause.organization_id
+        fields = fields_of(cause.record, cause.organization_id) if cause.change else ()
+        yield from (field.mention for field in fields if field.mention)
 
 
 def _key(kind: str, organization_id: str, item_id: str) -> Mention:

@@ -319,10 +319,12 @@ def list_access(
     limit: int = 100,
     organization_id: str = "",
     effect: str = "",
+    ordinals: Sequence[int] = (),
     first_ids: int = 0,
     largest_first: bool = False,
 ) -> list[StoredAccessChange]:
-    """The next rows of a plan after the ordinal ``after``, of one organization and effect if they are set.
+    """The next rows of a plan after the ordinal ``after``, of one organization and effect, and of these ordinals, if
+    they are set.
 
     ``largest_first``: in descending order of pairs, after the row with that ordinal. ``first_ids``: only so many users
     and resources of each row are read. 0: all.
@@ -334,8 +336,10 @@ def list_access(
             f"substr({name}, 1, {first_ids * _CHARACTERS_OF_ID}) AS {name}" if name in _IDS else name
             for name in _COLUMNS
         )
-    query, parts = _LARGEST if largest_first else _PAGE, {"columns": ", ".join(columns), "is_listed": _IS_LISTED}
-    rows = run(connection, query, parameters | {"effect": effect}, **parts)
+    parameters |= {"effect": effect, "ordinals": json_list(ordinals)}
+    is_listed = f"{_IS_LISTED} AND ordinal IN (@numbers(ordinals))" if ordinals else _IS_LISTED
+    query = _LARGEST if largest_first else _PAGE
+    rows = run(connection, query, parameters, columns=", ".join(columns), is_listed=is_listed)
     return [parsed_row(row, first_ids) for row in rows.mappings()]
 
 

@@ -1,4 +1,4 @@
-"""The users and resources of a plan's changes of access, each counted once: in total and by organization."""
+"""The users and resources of a plan's changes of access, each counted once: in total, by organization and by cause."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, User
 from app.foundation.database.statements import run
-from app.sync.plan.access_impact import LOSSES_FIRST, StoredAccessChange, list_access, parsed_row
+from app.sync.plan.access_impact import LOSSES_FIRST, NAMED_ROWS, StoredAccessChange, list_access, parsed_row
+
+_CAUSES = tuple(record.kind for record in (Organization, User, Membership, Folder, Document, Group, GroupMember, Grant))
+"""The kinds of causes. If a change of access has several, the first one in this order is shown."""
+_SUBJECT = ("kind", "organizationId", "folderId", "documentId", "organizationUserGroupId", "memberGroupId")
+"""The fields in which the records of one cause are equal. They have no user."""
 
 # Of each organization and effect, the most users and the most resources of one row.
 _LARGEST_ROWS = """
 SELECT MIN(ordinal) AS ordinal, organization_id, MIN(kind) AS kind, MIN(before) AS before, MIN(after) AS after,
   MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
   '{}' AS names
-FROM plan_access WHERE plan_id = :plan_id
+FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
 GROUP BY organization_id, kind, before = '', after = ''
 """
 _SIZE = "SELECT COALESCE(SUM(users + resources), 0), COUNT(*) FROM plan_access WHERE plan_id = :plan_id"
@@ -35,8 +41,24 @@ class AffectedPeople:
 
 
 @dataclass(frozen=True, slots=True)
+class CausedChanges:
+    """The changes of access with the same cause."""
+
+    organization_id: str
+    """Empty: several."""
+    change: str
+    """``added``, ``changed`` or ``removed``. Empty: the cause is not stored."""
+    record: Mapping[str, object]
+    """The record that changes, as in ``record_to_wire``. Of several records, the fields that are equal."""
+    people: Mapping[str, AffectedPeople]
+    """Effect → users and resources."""
+    ordinals: Sequence[int]
+    """The rows, in ascending order. Empty: the cause is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class ImpactTotals:
-    """The users and resources of a plan's changes of access, in total and by organization."""
+    """The users and resources of a plan's changes of access, in total, by organization and by cause."""
 
     changes: int
     """The number of rows."""
@@ -44,23 +66,63 @@ class ImpactTotals:
     """Effect → users and resources."""
     of_organization: Mapping[str, Mapping[str, AffectedPeople]]
     """Organization → effect → users and resources; the organizations with most pairs first."""
+    of_causes: Sequence[CausedChanges]
+    """The causes with most pairs first, and the changes without a stored cause last."""
 
 
 def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
     """The numbers are exact if the plan lists at most ``_MAX_COUNTED_IDS``. Otherwise they are those of the largest
-    row."""
+    row, and of the rows that may have causes."""
     ids, changes = run(connection, _SIZE, {"plan_id": plan_id}).one()
     if ids <= _MAX_COUNTED_IDS and changes <= _MAX_COUNTED_ROWS:
         rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS)
     else:
-        rows = [parsed_row(row, 1) for row in run(connection, _LARGEST_ROWS, {"plan_id": plan_id}).mappings()]
+        rows = list_access(connection, plan_id, limit=NAMED_ROWS, first_ids=1)
+        further = run(connection, _LARGEST_ROWS, {"plan_id": plan_id, "after": rows[-1].ordinal})
+        rows += [parsed_row(row, 1) for row in further.mappings()]
     within: defaultdict[str, list[StoredAccessChange]] = defaultdict(list)
     for row in rows:
         within[row.organization_id].append(row)
-    largest = sorted(within.items(), key=lambda item: (-sum(row.pairs for row in item[1]), item[0]))
-    return ImpactTotals(
-        changes, _people(rows), {organization_id: _people(of_one) for organization_id, of_one in largest}
+    largest = sorted(within.items(), key=lambda item: (-_pairs(item[1]), item[0]))
+    of_organization = {organization_id: _people(of_one) for organization_id, of_one in largest}
+    return ImpactTotals(changes, _people(rows), of_organization, _by_cause(rows))
+
+
+def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
+    with_cause: defaultdict[tuple[object, ...], list[StoredAccessChange]] = defaultdict(list)
+    for row in rows:
+        change, record = _main_cause(row)
+        with_cause[change, *(record.get(name) for name in _SUBJECT)].append(row)
+    largest = sorted(with_cause.items(), key=lambda item: (not item[0][0], -_pairs(item[1]), item[1][0].ordinal))
+    return [_caused_changes(of_cause) for _, of_cause in largest]
+
+
+def _main_cause(row: StoredAccessChange) -> tuple[str, Mapping[str, object]]:
+    return min(row.causes, key=lambda cause: _CAUSES.index(str(cause[1]["kind"])), default=("", {}))
+
+
+def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
+    change = _main_cause(rows[0])[0]
+    first, *others = (_main_cause(row)[1] for row in rows)
+    is_of_one_user = all(row.users == 1 for row in rows) and len({row.user_ids[0] for row in rows if row.user_ids}) == 1
+    # A row has the cause of its first user. Other users have records of their own.
+    is_same = is_of_one_user or not {"userId", "userAlias"} & first.keys()
+    organizations = {row.organization_id for row in rows}
+    return CausedChanges(
+        organization_id=organizations.pop() if len(organizations) == 1 else "",
+        change=change,
+        record={
+            name: value
+            for name, value in first.items()
+            if (is_same or name in _SUBJECT) and all(other.get(name) == value for other in others)
+        },
+        people=_people(rows),
+        ordinals=[row.ordinal for row in rows] if change else [],
     )
+
+
+def _pairs(rows: Sequence[StoredAccessChange]) -> int:
+    return sum(row.pairs for row in rows)
 
 
 def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
@@ -76,6 +138,6 @@ def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
                 max(len(users), *(row.users for row in of_effect)),
                 max(len(resources), *(row.resources for row in of_effect)),
                 kinds.pop() if len(kinds) == 1 else "",
-                all(len(row.user_ids) == row.users for row in of_effect),
+                all(len(row.user_ids) == row.users and len(row.resource_ids) == row.resources for row in of_effect),
             )
     return affected

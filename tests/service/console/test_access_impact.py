@@ -11,7 +11,7 @@ from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.plan.tables import PlanAccessRow
-from app.sync.runs.run import Run, RunStatus
+from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import Office
 from tests.service.console.test_pages import HOSTILE
@@ -55,17 +55,17 @@ def test_the_run_page_and_the_list_name_users_and_resources(office: Office) -> N
     for path in (address("run", id=run.run_id), address("access_impact", run=run.run_id)):
         html = browser.get(path)
         text = _text(html)
-        assert "loses editor" in text
-        assert "gains viewer Bob bob document Handbook handbook" in text
-        assert "editor → viewer" in text
-        assert "Ada [bold]Lovelace[/bold]" in text or "Ada of the plan" in text
-        assert "and 117 more" in text
-        assert address("access_change", run=run.run_id, ordinal=1).replace("&", "&amp;") in html
         assert "<script>alert" not in html
         assert "u050" not in html  # of many ids, only the first are read
         assert "Acme acme 120 users , 2 documents 1 user , 1 document –" in text
         assert "120 users would lose access to 2 documents" in text
         assert "All of these are in" not in text
+    assert "loses editor" in text
+    assert "gains viewer Bob bob document Handbook handbook" in text
+    assert "editor → viewer" in text
+    assert "Ada [bold]Lovelace[/bold]" in text or "Ada of the plan" in text
+    assert "and 117 more" in text
+    assert address("access_change", run=run.run_id, ordinal=1).replace("&", "&amp;") in html
     of_one = _text(browser.get(address("access_impact", run=run.run_id, organization="else")))
     assert "All of these are in else" in of_one
 
@@ -76,8 +76,10 @@ def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office)
     question = {"type": "document", "resource": "handbook", "organization": "acme"}
     links = {user: address("explain", user=user, **question).replace("&", "&amp;") for user in ("ada", "bob")}
     cause = "grant added: document Handbook handbook , user Bob bob , ends 1970-01-01 00:00:00 UTC explain"
-    paths = [address("run", id=run.run_id), address("access_impact", run=run.run_id)]
-    for path in (*paths, address("access_change", run=run.run_id, ordinal=2)):
+    for path in (
+        address("access_impact", run=run.run_id),
+        address("access_change", run=run.run_id, ordinal=2),
+    ):
         html = browser.get(path)
         assert cause in _text(html), path
         assert f'href="{links["bob"]}">explain</a>' in html
@@ -85,7 +87,7 @@ def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office)
     html = browser.get(address("access_change", run=run.run_id, ordinal=1))
     assert html.count(">explain</a>") == 1 + 50 + 2
     assert f'href="{links["ada"]}">' in html
-    html = browser.get(paths[1])
+    html = browser.get(address("access_impact", run=run.run_id))
     assert f'href="{links["ada"]}">explain</a> <span class="muted small">of the first user</span>' in html
 
 
@@ -95,9 +97,9 @@ def test_the_largest_changes_come_first(office: Office) -> None:
         of_cleo = PlanAccessRow.__table__.c.ordinal == 3
         connection.execute(update(PlanAccessRow).where(of_cleo).values(users=900, pairs=900))
     browser = office.browser(Role.VIEWER)
-    for path in (address("run", id=run.run_id), address("access_impact", run=run.run_id)):
-        table = _text(browser.get(path).partition('aria-label="Changes of access"')[2].join(("<main", "")))
-        assert table.index("editor → viewer") < table.index("loses editor") < table.index("gains viewer")
+    html = browser.get(address("access_impact", run=run.run_id))
+    table = _text(html.partition('aria-label="Changes of access"')[2].join(("<main", "")))
+    assert table.index("editor → viewer") < table.index("loses editor") < table.index("gains viewer")
     second = browser.get(address("access_impact", run=run.run_id, after=3))
     assert "editor → viewer" not in second
     assert "loses editor" in second
@@ -108,7 +110,100 @@ def test_the_numbers_of_a_large_preview_are_lower_bounds(office: Office, monkeyp
     monkeypatch.setattr("app.sync.plan.affected_people._MAX_COUNTED_ROWS", 2)
     text = _text(office.browser(Role.VIEWER).get(address("access_impact", run=run.run_id)))
     assert "at least 120 users would lose access to at least 2 documents" in text
-    assert "Acme acme at least 120 users , 2 documents at least 1 user , 1 document –" in text
+    assert "Acme acme at least 120 users , 2 documents 1 user , 1 document –" in text
+
+
+def test_a_run_shows_the_access_impact_of_the_preview_that_it_applied(office: Office) -> None:
+    preview = _preview(office)
+    office.runs.move(preview.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
+    browser = office.browser(Role.VIEWER)
+    assert "Who gained and lost access" not in browser.get(address("run", id=run.run_id))
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    text = _text(browser.get(address("run", id=run.run_id)))
+    assert "120 users lost access to 2 documents" in text
+    assert "1 user got another role on 1 document" in text
+    for path in (address("access_impact", run=run.run_id), address("access_change", run=run.run_id, ordinal=1)):
+        assert "Run of " in browser.get(path)
+        assert browser.status == 200
+
+
+def _restructuring(office: Office) -> Run:
+    """A folder becomes restricted, users leave a group, one loses a grant, and two leave the directory."""
+    run = states.planned(office, dry_run=True)
+    office.runs.update(run.run_id, RunStatus.PLANNING, report={"impact": {"lose": 9, "gain": 1, "change": 1}})
+    folder = {"kind": "folder", "organizationId": "acme", "folderId": "specs", "accessType": "restricted"}
+    grant = {"kind": "grant", "organizationId": "acme", "documentId": "handbook", "accessRole": "viewer"}
+    member = {"kind": "groupMember", "organizationId": "acme", "organizationUserGroupId": "eng"}
+    causes: list[tuple[str, list[str], list[str], list[tuple[str, dict[str, str]]]]] = [
+        ("acme", ["ada", "bob"], ["specs-1", "specs-2"], [("changed", folder)]),
+        ("acme", ["bob", "cleo"], ["specs-1"], [("changed", folder)]),
+        (
+            "acme",
+            ["dan"],
+            ["roadmap"],
+            [("removed", grant | {"userId": "dan"}), ("removed", member | {"userId": "dan"})],
+        ),
+        ("acme", ["eve"], ["roadmap"], [("removed", member | {"userId": "eve"})]),
+        ("acme", ["fay"], ["handbook"], [("removed", grant | {"userId": "fay"})]),
+        ("acme", ["gone-1"], ["handbook"], [("removed", {"kind": "user", "userId": "gone-1"})]),
+        ("else", ["gone-2"], ["other"], [("removed", {"kind": "user", "userId": "gone-2"})]),
+        ("else", ["hal"], ["other"], []),
+    ]
+    rows = [
+        {
+            "plan_id": run.plan_id,
+            "ordinal": ordinal,
+            "organization_id": organization_id,
+            "kind": "document",
+            "before": "" if user_ids == ["eve"] else "editor",
+            "after": "viewer" if user_ids in (["eve"], ["fay"]) else "",
+            "users": len(user_ids),
+            "resources": len(resource_ids),
+            "pairs": len(user_ids) * len(resource_ids),
+            "user_ids": json.dumps(user_ids),
+            "resource_ids": json.dumps(resource_ids),
+            "names": json.dumps({"causes": of_row}),
+        }
+        for ordinal, (organization_id, user_ids, resource_ids, of_row) in enumerate(causes, 1)
+    ]
+    add_rows(office, PlanAccessRow, rows)
+    return run
+
+
+def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
+    run = _restructuring(office)
+    browser = office.browser(Role.VIEWER)
+    for path in (address("run", id=run.run_id), address("access_impact", run=run.run_id)):
+        html = browser.get(path)
+        table = html.partition('aria-label="Changes of access by cause"')[2].partition("</table>")[0]
+        rows = [_text("<main" + row) for row in table.split("<tr>")[2:]]
+        assert rows == [
+            "folder changed: folder specs , access type restricted Acme 3 users , 2 documents – –",
+            "group member removed: group eng Acme 1 user , 1 document 1 user , 1 document –",
+            "user removed several 2 users , 2 documents – –",
+            "grant removed: document Handbook handbook , role viewer , user fay Acme – – 1 user , 1 document",
+            "causes not stored else 1 user , 1 document – –",
+        ]
+        assert f'href="{address("access_impact", run=run.run_id, cause=3).replace("&", "&amp;")}">1 user</a>' in table
+    html = browser.get(address("access_impact", run=run.run_id, cause=1))
+    text = _text(html)
+    assert "3 users would lose access to 2 documents" in text
+    assert "2 changes, the largest first" in text
+    shown = re.findall(r"access-change\?run=[^&]+&amp;ordinal=(\d+)", html)
+    assert sorted(set(shown)) == ["1", "2"]
+    assert address("access_impact", run=run.run_id) in html
+
+
+def test_causes_of_a_large_preview_have_lower_bounds(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _restructuring(office)
+    monkeypatch.setattr("app.sync.plan.affected_people._MAX_COUNTED_ROWS", 2)
+    monkeypatch.setattr("app.sync.plan.affected_people.NAMED_ROWS", 4)
+    text = _text(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "access type restricted Acme at least 2 users , 2 documents" in text
+    assert "causes not stored several at least 1 user , 1 document – at least 1 user , 1 document" in text
 
 
 def test_a_sync_names_the_users_and_resources_of_its_preview(office: Office) -> None:
@@ -161,6 +256,8 @@ def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:
         ("access-impact?run={run}&effect=odd", 400),
         ("access-impact?run={run}&organization=%00", 404),
         ("access-impact?run={run}&after=x", 404),
+        ("access-impact?run={run}&cause=x", 404),
+        ("access-impact?run={run}&cause=3", 404),
         ("access-impact?run={sync}", 404),
         ("access-change?run={run}&ordinal=9", 404),
         ("access-change?run={run}", 404),

@@ -145,9 +145,12 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     yield preview
     run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
     yield preview
+    add_rows(office, PlanAccessRow, list(_access_rows(str(preview.plan_id)))[:1])
     office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
     office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
-    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    yield office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    visitors.show("access_impact", run=run.run_id)
+    visitors.show("access_change", run=run.run_id, ordinal=1)
     yield preview
     preview = states.previewed(office)
     with writing(office.engine) as connection:
@@ -169,10 +172,15 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     add_rows(office, PlanPartRow, [part])
     for filters in ({"effect": "gain"}, {"organization": "else"}, {}):
         visitors.show("access_impact", run=made.run_id, **filters)
+    visitors.show("access_impact", run=made.run_id, cause=5)
     for ordinal in (1, 2, 3, 4):
         visitors.show("access_change", run=made.run_id, ordinal=ordinal)
     visitors.show("access_change", 404, run=made.run_id, ordinal=100)
     yield office.runs.get(made.run_id)
+    of_one = states.planned(office, dry_run=True)
+    office.runs.update(of_one.run_id, RunStatus.PLANNING, report={"impact": {"gain": 0, "lose": 1, "change": 0}})
+    add_rows(office, PlanAccessRow, list(_access_rows(str(of_one.plan_id)))[:1])
+    yield office.runs.get(of_one.run_id)
     for files in (["a.yaml"], ["a.yaml", "b.yaml"]):
         made = states.planned(office, dry_run=True)
         report: dict[str, object] = {
@@ -221,19 +229,21 @@ def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
     resources = {"resources": 3, "resource_ids": '["plan", "b\\"\\u00e9", "c"]'}
     yield row | ada | many | resources | {"ordinal": 3, "after": "viewer", "organization_id": "else"}
     yield row | ada | {"ordinal": 4, "user_ids": "[]", "resource_ids": "[]"}
-    yield row | ada | {"ordinal": 65, "kind": "folder"}
-    for number in range(60):
-        yield row | ada | {"ordinal": 5 + number, "organization_id": f"o{number:02}"}
+    yield row | ada | {"ordinal": 70, "kind": "folder"}
+    for number in range(65):
+        names = f'{{"causes": [["removed", {{"kind": "grant", "userId": "gone", "folderId": "f{max(number, 51)}"}}]]}}'
+        yield row | ada | {"ordinal": 5 + number, "organization_id": f"o{number:02}", "names": names}
 
 
 def test_a_preview_shows_its_access_impact(office: Office) -> None:
     run = states.planned(office, dry_run=True)
     office.runs.update(run.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
     add_rows(office, PlanAccessRow, list(_access_rows(str(run.plan_id))))
-    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
-    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    browser = office.browser(Role.VIEWER)
+    text = " ".join(re.sub(r"<[^>]+>", " ", browser.get(address("run", id=run.run_id))).split())
     assert "60 users would have another role on 3 documents" in text
     assert "at least 2,000 users would gain access to at least 1 document" in text
+    html = browser.get(address("access_impact", run=run.run_id))
     assert "loses editor" in html
     assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in html
     assert "2,000 users without an entry in the organization" in html

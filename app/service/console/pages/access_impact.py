@@ -8,7 +8,7 @@ from werkzeug.exceptions import NotFound
 
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
-from app.service.console.names import IDS_SHOWN, access_mentions, read_names
+from app.service.console.names import IDS_SHOWN, access_mentions, cause_mentions, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.runs import find_run
 from app.service.console.urls import address, one_of, parse_ordinal, query
@@ -19,17 +19,23 @@ from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
 
 _ORGANIZATIONS_SHOWN = 20
+_CAUSES_SHOWN = 100
 
 
 @VIEWS.get("access_impact")
 def access_impact(console: Console) -> Response:
-    parameters = query("run", "organization", "effect", "after")
+    parameters = query("run", "organization", "effect", "cause", "after")
     one_of(parameters["effect"], EFFECTS, "effect")
     if not may_be_stored(parameters["organization"]):
         raise NotFound("No organization has this id")
     run, plan_id = _previewed(console, parameters["run"])
     filters = {name: parameters[name] for name in ("organization", "effect")}
+    first = parse_ordinal(parameters["cause"])
     with console.reading() as connection:
+        totals = affected_people(connection, plan_id)
+        caused = next((one for one in totals.of_causes if first is not None and first in one.ordinals[:1]), None)
+        if first is not None and caused is None:
+            raise NotFound("This preview has no cause with that number")
         rows = list_access(
             connection,
             plan_id,
@@ -37,23 +43,26 @@ def access_impact(console: Console) -> Response:
             limit=PAGE_ROWS + 1,
             organization_id=filters["organization"],
             effect=filters["effect"],
+            ordinals=() if caused is None else caused.ordinals,
             first_ids=IDS_SHOWN,
             largest_first=True,
         )
-        totals = affected_people(connection, plan_id)
         mentions = [("organization", "", item_id) for item_id in list(totals.of_organization)[:_ORGANIZATIONS_SHOWN]]
+        mentions += cause_mentions(totals.of_causes[:_CAUSES_SHOWN])
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
     return console.show(
         "access_impact.html",
         current="runs",
         run=run,
-        sentence=impact_sentence(run.report["impact"]),
+        sentence=impact_sentence(run.report.get("impact", {})),
         rows=rows[:PAGE_ROWS],
         totals=totals,
+        caused=caused,
+        causes_shown=_CAUSES_SHOWN,
         names=names,
         filters=filters,
         is_first=not parameters["after"],
-        is_compared="notCompared" not in run.report["impact"],
+        is_compared="notCompared" not in run.report.get("impact", {}),
         next_after=rows[PAGE_ROWS - 1].ordinal if len(rows) > PAGE_ROWS else None,
     )
 
@@ -98,8 +107,8 @@ def access_change(console: Console) -> Response:
 
 
 def _previewed(console: Console, run_id: str) -> tuple[Run, str]:
-    """The preview and its plan. Raises ``NotFound`` for a run without an access impact."""
+    """The preview, or the run that applied it, and its plan. Raises ``NotFound`` for a run without an access impact."""
     run = find_run(console, run_id)
-    if run.plan_id is None or "impact" not in run.report:
+    if run.plan_id is None or ("impact" not in run.report and run.requested_plan_id is None):
         raise NotFound("This run has no access impact; previews have one")
     return run, run.plan_id

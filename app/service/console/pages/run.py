@@ -12,7 +12,7 @@ from app.access.problems import ProblemSort
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.console.console import COUNT_LIMIT, Console
-from app.service.console.names import IDS_SHOWN, access_mentions, mentions_of, organizations_of, read_names
+from app.service.console.names import cause_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.problems import WORDS
 from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
@@ -23,7 +23,6 @@ from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
-from app.sync.plan.access_impact import list_access
 from app.sync.plan.affected_people import ImpactTotals, affected_people
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count, count_by_status
@@ -107,7 +106,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     scope = [("organization", "", item_id) for item_id in run.organization_ids[:_ROWS_SHOWN]]
     scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, plan["impact"]), *scope]
-    mentions += access_mentions(plan["access_changes"])
+    mentions += cause_mentions(plan["totals"].of_causes[:_ROWS_SHOWN])
     mentions += [("organization", "", item_id) for item_id in list(plan["totals"].of_organization)[:_ROWS_SHOWN]]
     return {
         "run": run,
@@ -144,12 +143,11 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
 
 def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]:
     if plan_id is None:
-        return {"impact": [], "affected": (0, 0), "totals": ImpactTotals(0, {}, {}), "access_changes": []}
+        return {"impact": [], "affected": (0, 0), "totals": ImpactTotals(0, {}, {}, [])}
     return {
         "impact": largest_impact(connection, plan_id, _ORGANIZATIONS_SHOWN),
         "affected": affected(connection, plan_id),
         "totals": affected_people(connection, plan_id),
-        "access_changes": list_access(connection, plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN, largest_first=True),
     }
 
 
