@@ -71,3 +71,16 @@ def test_lists_are_looked_up_without_statistics(directory: Directory) -> None:
     bad = scans if is_sqlite(directory.engine) else ["Join Filter", "Seq Scan", "= ANY"]
     of_lists = [plan for plan in plans if "ORDER BY scim_resource.created" not in plan]
     assert [plan for plan in of_lists if any(one in plan for one in bad)] == []
+
+
+def test_filters_of_equality_look_up_resources(directory: Directory) -> None:
+    """SQLite reads all resources in the order of an index if a statement asks for that order."""
+    directory.user("ada")
+    with _plans(directory.engine) as plans:
+        for name, number in (("ada", 1), ("nobody", 0)):
+            found = directory.call("GET", "/Users", query_string={"filter": f'userName eq "{name}"'})
+            assert found.get_json()["totalResults"] == number
+    of_resources = [plan for plan in plans if "FROM scim_resource" in plan]
+    assert len(of_resources) == 2
+    if is_sqlite(directory.engine):
+        assert all("(source_id=? AND resource_id=?)" in plan for plan in of_resources)
