@@ -99,12 +99,12 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     """
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.outgoing import new_workspace
-    from app.foundation.audit import DONE
+    from app.foundation.audit import DONE, AuditAction
 
     configuration = invocation.configuration()
     settings = configuration.settings
     subject = f"for {email} at {settings.backend.base_url}"
-    with application(settings) as parts, audited_action(parts.engine, "workspace made", subject) as action:
+    with application(settings) as parts, audited_action(parts.engine, AuditAction.WORKSPACE, subject) as action:
         workspace = new_workspace(settings, email)
         action.outcome = DONE
     wire = {

@@ -16,7 +16,7 @@ from app.foundation.text import printable
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from app.foundation.audit import Actor
+    from app.foundation.audit import Actor, AuditAction
 
 MAX_REASON = 1000
 
@@ -49,7 +49,9 @@ class ExternalAction:
 
 
 @contextmanager
-def audited_action(engine: Engine, action: str, subject: str, reason: str | None = None) -> Iterator[ExternalAction]:
+def audited_action(
+    engine: Engine, action: AuditAction, subject: str, reason: str | None = None
+) -> Iterator[ExternalAction]:
     """Writes an audit row before the block and one with its outcome after it, so that a crash leaves a trace."""
     from app.commands.errors import USER_ERRORS
     from app.foundation.audit import BEGUN, Audit

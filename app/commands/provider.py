@@ -65,7 +65,7 @@ def register_(
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.outgoing import backend_client
     from app.commands.bootstrap.requirements import require_backend
-    from app.foundation.audit import DONE
+    from app.foundation.audit import DONE, AuditAction
     from app.http.tokens import TokenSet
 
     settings = invocation.settings()
@@ -74,7 +74,7 @@ def register_(
     token = _token(settings.provider, token_file)
     with (
         application(settings) as parts,
-        audited_action(parts.engine, "provider registered", url, reason) as action,
+        audited_action(parts.engine, AuditAction.REGISTER, url, reason) as action,
         backend_client(settings) as client,
     ):
         registered = register(client, url, token, TokenSet(settings.provider.auth_tokens).accepts)

@@ -77,15 +77,16 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.commands.execution import resume
     from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_INCOMPLETE
+    from app.foundation.audit import AuditAction
     from app.service.admin.wire import RunWire
-    from app.sync.runs.audit import RunAction, audited
+    from app.sync.runs.audit import audited
     from app.sync.runs.run import RunStatus
 
     settings = invocation.settings()
     with application(settings) as parts:
         run_id = _resolved(run_id, parts.runs.find_held_id(run_id, can_be_approved=True))
         why, actor = stored_reason(reason), operator()
-        audit_hook = audited(parts.audit, actor, RunAction.APPROVE, why)
+        audit_hook = audited(parts.audit, actor, AuditAction.APPROVE, why)
         held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
             if as_json:
@@ -117,12 +118,13 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     delete changes. usher sync --allow-deletes deletes them anyway.
     """
     from app.commands.bootstrap.application import application
+    from app.foundation.audit import AuditAction
     from app.service.admin.wire import RunWire
-    from app.sync.runs.audit import RunAction, audited
+    from app.sync.runs.audit import audited
 
     with application(invocation.settings()) as parts:
         why, actor = stored_reason(reason), operator()
-        audit_hook = audited(parts.audit, actor, RunAction.DISCARD, why)
+        audit_hook = audited(parts.audit, actor, AuditAction.DISCARD, why)
         run_id = _resolved(run_id, parts.runs.find_held_id(run_id))
         run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")

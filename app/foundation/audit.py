@@ -6,6 +6,7 @@ the commit.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +22,39 @@ _log = structlog.stdlib.get_logger(__name__)
 
 Way = Literal["console", "oidc", "api", "command"]
 """How the actor reached Usher. ``oidc`` is the console, with a sign-in through OpenID Connect."""
+
+
+class AuditAction(StrEnum):
+    """What was done. The console shows each action by a name in words."""
+
+    SYNC = "sync asked for"
+    PREVIEW = "preview asked for"
+    RETRY = "retry asked for"
+    APPLY = "plan applied"
+    APPROVE = "approved"
+    DISCARD = "discarded"
+    CANCEL = "cancelled"
+    REFRESH = "directory refreshed"
+    FORGET = "source forgotten"
+    PUSH = "pushed"
+    UPLOAD = "pushed everything"
+    SIGN_IN = "signed in"
+    SIGN_OUT = "signed out"
+    LINK = "sign-in link created"
+    END_SESSION = "session ended"
+    END_SESSIONS = "sessions ended"
+    DOCTOR = "doctor run"
+    REGISTER = "provider registered"
+    WORKSPACE = "workspace made"
+    UPGRADE = "database upgraded"
+    REFUSE = "refused"
+    """A refused request. Its subject is the path, or ``subject_of_refused`` of the action that was refused."""
+
+
+def subject_of_refused(action: AuditAction, subject: str = "") -> str:
+    """The subject of a row about a refused action."""
+    return f"{action}: {subject}" if subject else str(action)
+
 
 DONE = "done"
 """The outcome of a completed action. Any other outcome but ``BEGUN`` is a sentence with the reason of the failure."""
@@ -58,7 +92,7 @@ class Audit:
         self,
         connection: Connection,
         actor: Actor,
-        action: str,
+        action: AuditAction,
         *,
         subject: str = "",
         reason: str | None = None,
@@ -74,7 +108,7 @@ class Audit:
             "request_id": actor.request_id,
         }
         safe = {name: printable(text, limit=_MAX_LENGTHS[name]) for name, text in texts.items()}
-        # The action of a run is an enum, which logs of text would show by its repr.
+        # Logs of text would show the enum by its repr.
         row = {**safe, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": str(action)}
         connection.execute(insert(_AUDIT).values(row))
         fields = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}

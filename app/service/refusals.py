@@ -12,7 +12,7 @@ import structlog
 from flask import request
 from sqlalchemy import Engine
 
-from app.foundation.audit import Actor, Audit, Way
+from app.foundation.audit import Actor, Audit, AuditAction, Way
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import log_fields
 from app.http.request_id import current_request_id
@@ -75,6 +75,6 @@ class Refusals:
             return
         try:
             with writing(self._engine) as connection:
-                self._audit.record(connection, actor, "refused", subject=subject, outcome=f"{reason}{suffix}")
+                self._audit.record(connection, actor, AuditAction.REFUSE, subject=subject, outcome=f"{reason}{suffix}")
         except Exception as error:  # noqa: BLE001 - it is logged
             _log.warning("audit_not_written", **log_fields(error))

@@ -17,7 +17,7 @@ from app.access.contents import SourceState, source_states
 from app.access.index.layout import LAYOUT
 from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
-from app.foundation.audit import Audit
+from app.foundation.audit import Audit, AuditAction
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import disposing, is_sqlite, open_engine, reading
 from app.foundation.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
@@ -111,7 +111,7 @@ def upgrade_backend_store(settings: Settings) -> bool:
 
 def audit_upgrade(connection: Connection) -> None:
     """Writes the audit row of an upgrade, in its transaction."""
-    Audit(utc_now).record(connection, operator(), "database upgraded", subject=f"to version {__version__}")
+    Audit(utc_now).record(connection, operator(), AuditAction.UPGRADE, subject=f"to version {__version__}")
 
 
 def store_guard(engine: Engine) -> SchemaGuard:

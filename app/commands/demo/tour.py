@@ -22,7 +22,7 @@ from app.commands.demo.environment import DemoEnvironment, create_workspace, pre
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
 from app.commands.frame import CommandError
 from app.commands.screen import print_note, show_table
-from app.foundation.audit import Actor, Audit
+from app.foundation.audit import Actor, Audit, AuditAction
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import disposing, open_engine, writing
 from app.foundation.outbound.session import bare_session
@@ -188,5 +188,5 @@ def _sign_in_token(demo: DemoEnvironment) -> str:
     )
     with disposing(open_engine(settings.database_url)) as engine, writing(engine) as connection:
         actor = Actor(name="usher demo", way="command")
-        Audit(utc_now).record(connection, actor, "sign-in link created")
+        Audit(utc_now).record(connection, actor, AuditAction.LINK)
         return sessions.offer(connection, token_digest(settings.admin.tokens[0].get_secret_value()))

@@ -15,6 +15,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.base import Id
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
+from app.foundation.audit import AuditAction, subject_of_refused
 from app.foundation.text import named
 from app.http.errors import answer_error
 from app.http.json import json_response
@@ -26,7 +27,7 @@ from app.service.admin.wire import AccessChangeWire, NewRun, RunWire, change_to_
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, ItemKey
 from app.sync.plan.access_impact import StoredAccessChange
 from app.sync.plan.listing import PlannedChange
-from app.sync.runs.audit import RunAction, audited, requested_action
+from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
 
@@ -138,24 +139,24 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
     def access_changes(run_id: str) -> Response:
         return _access_changes(runs, run_id)
 
-    def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
+    def change(run_id: str, method: Callable[..., Run], action: AuditAction) -> Response:
         _existing_run(runs, run_id)
         reason = read_body(DecisionRequest).reason
         audit_hook = audited(auth.audit, actor(), action, reason)
         try:
             run = method(run_id, by=caller_name(), reason=reason, audit_hook=audit_hook)
         except RunConflictError as error:
-            auth.record_refusal(str(error), subject=f"{action}: {run_id}")
+            auth.record_refusal(str(error), subject=subject_of_refused(action, run_id))
             raise FailedPrecondition(str(error)) from error
         return json_response(RunWire.of(run), 202)
 
     @blueprint.post("/resync/<run_id>/approve")
     def approve(run_id: str) -> Response:
-        return change(run_id, runs.approve, RunAction.APPROVE)
+        return change(run_id, runs.approve, AuditAction.APPROVE)
 
     @blueprint.post("/resync/<run_id>/cancel")
     def cancel(run_id: str) -> Response:
-        return change(run_id, runs.cancel, RunAction.CANCEL)
+        return change(run_id, runs.cancel, AuditAction.CANCEL)
 
     return blueprint
 

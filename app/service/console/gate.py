@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from werkzeug.exceptions import Forbidden
 
 from app.access.index.turns import DatabaseTurns
-from app.foundation.audit import Actor, Audit
+from app.foundation.audit import Actor, Audit, AuditAction
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.service.console.cookies import Cookie
@@ -143,7 +143,7 @@ class ConsoleGate:
         """Writes an audit row for a signed-in operator whose request was refused."""
         self.refusals.record(actor, subject, reason, key=f"refused {actor.way} {actor.name}")
 
-    def audit_hook(self, actor: Actor, action: str, reason: str | None = None) -> AuditHook:
+    def audit_hook(self, actor: Actor, action: AuditAction, reason: str | None = None) -> AuditHook:
         """A callback that writes an audit row for an action on a run."""
         return audited(self.audit, actor, action, reason)
 

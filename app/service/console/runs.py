@@ -7,6 +7,7 @@ from datetime import datetime
 from flask import Response
 from sqlalchemy import Connection
 
+from app.foundation.audit import AuditAction
 from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
@@ -55,7 +56,7 @@ def reason_error(reason: str) -> str:
     return "" if may_be_stored(reason) else "Use text without zero bytes."
 
 
-def enqueue(console: Console, request: RunRequest, action: str) -> Response:
+def enqueue(console: Console, request: RunRequest, action: AuditAction) -> Response:
     """Queues a run, writes an audit row about the action, and redirects to the run's page."""
     audit_hook = console.gate.audit_hook(console.operator.actor, action, request.asked_reason)
     run, _ = console.parts.runs.enqueue(request, audit_hook=audit_hook)

@@ -10,7 +10,7 @@ from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.reads import COMPLETE, StagedRead
 from app.access.refresh.refresh import ChangeHook
 from app.access.revisions import ModelChange
-from app.foundation.audit import DONE, Actor, Audit
+from app.foundation.audit import DONE, Actor, Audit, AuditAction
 from app.foundation.text import counted
 from app.http.throttle import network_of
 from app.http.tokens import token_fingerprint
@@ -43,7 +43,7 @@ class PushAudit:
             changes = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count) or "nothing"
             # The number increases with each push, so that gaps between rows are visible.
             subject = f"{source}: push {number:,}, {what}: {changes}"
-            self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{suffix}")
+            self.audit.record(connection, actor, AuditAction.PUSH, subject=subject, outcome=f"{DONE}{suffix}")
 
         return note
 
@@ -62,7 +62,7 @@ class PushAudit:
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{suffix}"
-            self.audit.record(connection, actor, "pushed everything", subject=subject, outcome=outcome)
+            self.audit.record(connection, actor, AuditAction.UPLOAD, subject=subject, outcome=outcome)
 
         return note
 

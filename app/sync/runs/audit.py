@@ -1,12 +1,11 @@
 """Audit rows of actions on runs, reads of the directory, and forgotten sources."""
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from app.foundation.audit import DONE, Actor, Audit
+from app.foundation.audit import Actor, Audit, AuditAction
 from app.foundation.text import counted
 
 # Commands that only read the directory do not load runs.
@@ -18,32 +17,24 @@ if TYPE_CHECKING:
     from app.sync.runs.run import Run, RunRequest
 
 
-class RunAction(StrEnum):
-    """An action on a run, as the audit log names it."""
-
-    SYNC = "sync asked for"
-    PREVIEW = "preview asked for"
-    RETRY = "retry asked for"
-    APPLY = "plan applied"
-    APPROVE = "approved"
-    DISCARD = "discarded"
-    CANCEL = "cancelled"
-
-
-def requested_action(request: "RunRequest") -> RunAction:
-    """The action of a request that is not for a retry alone."""
+def requested_action(request: "RunRequest") -> AuditAction:
+    """The action of a request for a run."""
     if request.dry_run:
-        return RunAction.PREVIEW
-    return RunAction.SYNC if request.plan_id is None else RunAction.APPLY
+        return AuditAction.PREVIEW
+    if request.retry:
+        return AuditAction.RETRY
+    return AuditAction.SYNC if request.plan_id is None else AuditAction.APPLY
 
 
-def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "AuditHook":
-    """An audit hook that writes a row about a run, with its number of held deletes."""
+def audited(audit: Audit, actor: Actor, action: AuditAction, reason: str | None = None) -> "AuditHook":
+    """An audit hook that writes a row about a run, with its number of held deletes, which a cancel discards."""
 
     def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
         subject = f"{run.run_id}: {counted(held, 'held delete')}" if held else run.run_id
-        audit.record(connection, actor, action, subject=subject, reason=reason)
+        is_discard = action is AuditAction.CANCEL and run.status == "held"
+        named = AuditAction.DISCARD if is_discard else action
+        audit.record(connection, actor, named, subject=subject, reason=reason)
 
     return note
 
@@ -53,7 +44,7 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 
     def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "ModelChange") -> None:
         subject = f"revision {replaced.revision} {accepted}".strip()
-        audit.record(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=DONE)
+        audit.record(connection, actor, AuditAction.REFRESH, subject=subject, reason=reason)
 
     return note
 
@@ -65,7 +56,7 @@ def audited_forgetting(
 
     def note(connection: Connection, records: Mapping[str, int]) -> None:
         subject = f"{name}: {counts_in_words(records)}"
-        audit.record(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
+        audit.record(connection, actor, AuditAction.FORGET, subject=subject, reason=reason)
 
     return note
 

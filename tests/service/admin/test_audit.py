@@ -8,7 +8,7 @@ from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.refusals import LAST_ROW_SUFFIX
-from app.sync.runs.run import RunRequest
+from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.admin.conftest import TOKEN, Admin
 
 LAST = f"the bearer token is not accepted{LAST_ROW_SUFFIX}"
@@ -66,6 +66,19 @@ def test_an_impossible_action_is_recorded_as_refused(admin: Admin) -> None:
     assert (again.action, again.subject, asked.action) == ("refused", "sync asked for", "sync asked for")
     assert (approval.action, approval.subject) == ("refused", f"approved: {run.run_id}")
     assert "queued" in approval.outcome
+
+
+def test_a_cancel_of_a_held_run_is_recorded_as_a_discard_and_a_retry_as_a_retry(admin: Admin) -> None:
+    run, _ = admin.runs.enqueue(RunRequest(trigger="schedule"))
+    admin.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING)
+    admin.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
+    held = {"document": {"delete": {"planned": 3, "held": 3}}}
+    admin.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=held)
+    assert admin.client.post(f"/resync/{run.run_id}/cancel").status_code == 202
+    admin.client.post("/resync", json={"retry": True})
+    retry, discard = rows(admin)
+    assert (discard.action, discard.subject) == ("discarded", f"{run.run_id}: 3 held deletes")
+    assert retry.action == "retry asked for"
 
 
 def test_a_request_is_refused_even_if_its_row_cannot_be_written(admin: Admin) -> None:

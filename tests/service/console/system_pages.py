@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
-from app.foundation.audit import Actor, Audit
+from app.foundation.audit import Actor, Audit, AuditAction
 from app.foundation.database.engine import writing
 from app.service.admin.settings import AdminSettings
 from app.service.console.examinations import ExaminationError, ExaminationFinding, begin_examination, run_examination
@@ -75,12 +75,17 @@ def visit_system(visitors: Visitors) -> None:
     with writing(office.engine) as connection:
         audit = Audit(office.time)
         for _ in range(60):
-            audit.record(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), "tried")
-        for action, outcome in (("refused", "wrong token"), ("tried", "it failed")):
-            audit.record(connection, Actor(name="", way="api"), action, outcome=outcome)
-        audit.record(connection, Actor(name="", way="command"), "approved", subject=run.run_id, reason="intended")
+            audit.record(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), AuditAction.SYNC)
+        for outcome in ("done; there may be more", "begun", "no change: registered", "the outcome is unknown", "no"):
+            audit.record(connection, Actor(name="", way="api"), AuditAction.REGISTER, outcome=outcome)
+        for subject in ("sign-in", "/resync", f"approved: {run.run_id}"):
+            audit.record(connection, Actor(name="", way="api"), AuditAction.REFUSE, subject=subject, outcome="no")
+        actor = Actor(name="", way="command")
+        audit.record(connection, actor, AuditAction.APPROVE, subject=run.run_id, reason="intended")
     show("audit")
     show("audit", actor="mira")
+    for action in ("approved", "of another version"):
+        show("audit", action=action)
     show("audit", before=1)
     for page in ("sessions", "settings", "keys"):
         show(page)

@@ -18,7 +18,7 @@ from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, Prob
 from app.access.tables import RevisionRow
 from app.client.settings import BackendSettings
 from app.commands.bootstrap.service import service_app
-from app.foundation.audit import Actor, Audit
+from app.foundation.audit import Actor, Audit, AuditAction, subject_of_refused
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
 from app.service.console.settings import OidcSettings, Role
@@ -115,7 +115,7 @@ def test_hostile_names_are_text(office: Office) -> None:
     run = planned_run(office, item_id=HOSTILE, message=HOSTILE)
     with writing(office.engine) as connection:
         actor = Actor(name=HOSTILE, way="api", address=HOSTILE)
-        Audit(office.time).record(connection, actor, "approved", subject=HOSTILE, reason=HOSTILE)
+        Audit(office.time).record(connection, actor, AuditAction.APPROVE, subject=HOSTILE, reason=HOSTILE)
     browser = office.browser(Role.ADMIN)
     for path in (
         address("run", id=run),
@@ -638,10 +638,45 @@ def test_problems_between_sources_are_shown(office: Office) -> None:
     assert browser.status == 404
 
 
+def test_each_audited_action_has_one_name_a_subject_and_its_outcome(office: Office) -> None:
+    run = office.held_run()
+    browser = office.browser(Role.VIEWER)
+
+    def rows() -> list[list[str]]:
+        """Action, subject and outcome of each row, the newest first."""
+        table = browser.get(address("audit")).partition("<tbody>")[2].partition("</tbody>")[0]
+        cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)[2:] for row in table.split("</tr>")[:-1]]
+        return [[" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in row] for row in cells]
+
+    def record(action: AuditAction, **values: str) -> list[str]:
+        with writing(office.engine) as connection:
+            Audit(office.time).record(connection, Actor(name="ann", way="console"), action, **values)
+        return rows()[0]
+
+    assert rows() == [["Sign in", "this console", "done"]]
+    names = {action: record(action, subject="it")[0] for action in AuditAction}
+    assert len(set(names.values())) == len(names)
+    # The name is neither the stored one nor another spelling of it.
+    assert [name for action, name in names.items() if name.lower() == action] == []
+    of_run = f"run of {run.requested_at:%-d %b %H:%M:%S}"
+    for action in (AuditAction.APPROVE, AuditAction.APPLY, AuditAction.END_SESSION):
+        subject = subject_of_refused(action, run.run_id)
+        refused = record(AuditAction.REFUSE, subject=subject, outcome="needs the role admin")
+        assert refused == [names[action], of_run, "refused needs the role admin"]
+    approval = record(AuditAction.APPROVE, subject=f"{run.run_id}: 34 held deletes")
+    assert approval == ["Approve held deletes", f"{of_run} : 34 held deletes", "done"]
+    assert record(AuditAction.REFUSE, subject="/resync", outcome="no")[:2] == ["Send a request", "/resync"]
+    assert record(AuditAction.UPLOAD, subject="app", outcome="was not applied: it is empty")[2].startswith("failed was")
+    assert record(AuditAction.REGISTER, subject="u", outcome="no change: already registered")[2].startswith("no change")
+    assert record(AuditAction.REGISTER, subject="u", outcome="begun")[2] == "begun"
+    office.browser().sign_in("a wrong token")
+    assert rows()[0] == ["Sign in", "this console", "refused the token is not accepted"]
+
+
 def test_the_audit_log_is_read_by_time(office: Office) -> None:
     for name in ("first", "second", "third"):
         with writing(office.engine) as connection:
-            Audit(office.time).record(connection, Actor(name=name, way="command"), "tried")
+            Audit(office.time).record(connection, Actor(name=name, way="command"), AuditAction.SYNC)
         office.time.move_on(days=1)
     browser = office.browser(Role.VIEWER)
 

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Response, stream_with_context
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.foundation.audit import audit_page
+from app.foundation.audit import AuditAction, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
@@ -22,6 +22,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
 _LINES_PER_READ = 500
 _FILTERS = ("actor", "action", "since", "until")
+_SIGN_IN = "sign-in"
+"""The subject of refused sign-ins."""
 
 
 @VIEWS.get("audit")
@@ -34,7 +36,7 @@ def audit(console: Console) -> Response:
     rows = [] if errors else _read_rows(console, filters, int(before) if before else None, PAGE_ROWS + 1)
     return console.show(
         "audit.html",
-        rows=[(entry, _run_in(entry.subject)) for entry in rows[:PAGE_ROWS]],
+        rows=[_show_row(entry) for entry in rows[:PAGE_ROWS]],
         next_before=rows[PAGE_ROWS - 1].audit_id if len(rows) > PAGE_ROWS else None,
         filters={name: parameters[name] for name in _FILTERS},
         zone=parameters["zone"],
@@ -61,10 +63,27 @@ def audit_lines(console: Console) -> Response:
     return response
 
 
-def _run_in(subject: str) -> str:
-    """The id of the run that a row is about. It is empty if the row is about something else."""
+class _ShownRow(NamedTuple):
+    entry: AuditRow
+    is_refused: bool
+    action: str
+    """The action, also of a refused one. ``refused``: the row has only the path of the request."""
+    run_id: str
+    """The run that the row is about. It is empty if the row is about something else."""
+    subject: str
+    """What follows the run, or the subject."""
+
+
+def _show_row(entry: AuditRow) -> _ShownRow:
+    action, subject = entry.action, entry.subject
+    is_refused = action == AuditAction.REFUSE
+    if is_refused:
+        refused, _, rest = subject.partition(": ")
+        if refused == _SIGN_IN or refused in set(AuditAction):
+            action, subject = (AuditAction.SIGN_IN if refused == _SIGN_IN else refused), rest
     match = _RUN.match(subject)
-    return match[0] if match else ""
+    run_id = match[0] if match else ""
+    return _ShownRow(entry, is_refused, action, run_id, subject[len(run_id) :])
 
 
 def _parse_filters(parameters: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from flask import Response, request
 
+from app.foundation.audit import AuditAction
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.examinations import begin_examination, last_examination, run_examination
@@ -31,7 +32,7 @@ def examine(console: Console) -> Response:
         parts.engine,
         parts.clock,
         operator.asked_by,
-        lambda connection: console.gate.audit.record(connection, operator.actor, "doctor run"),
+        lambda connection: console.gate.audit.record(connection, operator.actor, AuditAction.DOCTOR),
     )
     if examination_id is None:
         return _page(console, is_refused=True)

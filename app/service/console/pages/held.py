@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from flask import Response, request
 from sqlalchemy import Connection
 
+from app.foundation.audit import AuditAction
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.names import Mention, mentions_of, organizations_of, read_names
@@ -102,8 +103,8 @@ def decide(console: Console) -> Response:
     if run.status is not RunStatus.HELD or errors:
         return _page(console, run, decision, form, errors)
     method, action = {
-        HeldDecision.APPROVE: (runs.approve, "approved"),
-        HeldDecision.DISCARD: (runs.discard, "discarded"),
+        HeldDecision.APPROVE: (runs.approve, AuditAction.APPROVE),
+        HeldDecision.DISCARD: (runs.discard, AuditAction.DISCARD),
     }[decision]
     try:
         method(

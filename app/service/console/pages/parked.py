@@ -8,6 +8,7 @@ from typing import NamedTuple
 from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
+from app.foundation.audit import AuditAction
 from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import RecordNames, mentions_of, read_names
@@ -28,7 +29,6 @@ from app.sync.ledger.failure_lists import (
 )
 from app.sync.ledger.items import ITEM_KINDS, ItemKey, noun_of
 from app.sync.ledger.ledger import ledger_in_use
-from app.sync.runs.audit import RunAction
 from app.sync.runs.run import RunRequest
 
 MAX_RETRIED = 1_000
@@ -93,7 +93,7 @@ def retry(console: Console) -> Response:
         run_request = _retry_of_items(selected)
     else:
         run_request = _retry_of_group(console, _failure_group(*(request.form.get(name, "") for name in _FILTERS)))
-    return enqueue(console, replace(run_request, asked_by=console.operator.asked_by), RunAction.RETRY)
+    return enqueue(console, replace(run_request, asked_by=console.operator.asked_by), AuditAction.RETRY)
 
 
 def _retry_of_items(items: Sequence[ItemKey]) -> RunRequest:

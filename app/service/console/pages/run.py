@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import Forbidden, NotFound
 
 from app.access.problems import ProblemSort
+from app.foundation.audit import AuditAction, subject_of_refused
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.console.console import COUNT_LIMIT, Console
@@ -27,7 +28,7 @@ from app.sync.plan.affected_people import ImpactTotals, affected_people
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
-from app.sync.runs.audit import RunAction, requested_action
+from app.sync.runs.audit import requested_action
 from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import Run, RunConflictError, RunRequest, RunStatus
 from app.sync.runs.status import applied_by, superseded_by
@@ -211,7 +212,9 @@ def apply(console: Console) -> Response:
     if (problem := console.parts.plan_problem(run.plan_id)) is not None:
         return show_conflict(console, run, problem, current="runs")
     if run.allow_deletes and not operator.may(Role.ADMIN):
-        console.gate.audit_refusal(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
+        console.gate.audit_refusal(
+            operator.actor, subject_of_refused(AuditAction.APPLY, run.run_id), "its deletes need the role admin"
+        )
         raise Forbidden("this plan was created without the limits of deletes: applying it needs the role admin")
     application = RunRequest(
         trigger="console",
@@ -233,7 +236,7 @@ def cancel(console: Console) -> Response:
         return go_to(address("discard", run=run.run_id))
     try:
         console.parts.runs.cancel(
-            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, RunAction.CANCEL)
+            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, AuditAction.CANCEL)
         )
     except RunConflictError as error:
         return show_conflict(console, run, str(error), current="runs")

@@ -2,7 +2,7 @@
 
 from flask import Response, request
 
-from app.foundation.audit import Way
+from app.foundation.audit import AuditAction, Way
 from app.foundation.database.engine import writing
 from app.service.console.console import Console
 from app.service.console.credentials import CredentialOwner
@@ -64,7 +64,7 @@ def sign_out(console: Console) -> Response:
     gate, operator = console.gate, console.operator
     with writing(console.parts.engine) as connection:
         gate.sessions.end(connection, operator.session_digest)
-        gate.audit.record(connection, operator.actor, "signed out")
+        gate.audit.record(connection, operator.actor, AuditAction.SIGN_OUT)
     response = go_to(address("sign_in"))
     gate.cookie.delete(response)
     return response
@@ -117,7 +117,9 @@ def open_session(
             address=request.remote_addr or "",
             browser=request.headers.get("User-Agent", ""),
         )
-        gate.audit.record(connection, request_actor(owner.name, way, owner.role.value), "signed in", reason=reason)
+        gate.audit.record(
+            connection, request_actor(owner.name, way, owner.role.value), AuditAction.SIGN_IN, reason=reason
+        )
     response = go_to(safe_back(back))
     gate.cookie.set(response, session_id)
     return response

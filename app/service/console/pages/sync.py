@@ -13,6 +13,7 @@ from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.records import Document, Folder, Grant, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
+from app.foundation.audit import AuditAction
 from app.foundation.ids import MAX_ID_BYTES
 from app.service.console.console import Console
 from app.service.console.names import read_names
@@ -99,7 +100,7 @@ def _is_id(text: str) -> bool:
 def _require_admin_for_deletes(console: Console, form: _Form) -> None:
     operator = console.operator
     if form.values["deletes"] and not operator.may(Role.ADMIN):
-        console.gate.audit_refusal(operator.actor, "sync", "deletes beyond the limits need the role admin")
+        console.gate.audit_refusal(operator.actor, AuditAction.SYNC, "deletes beyond the limits need the role admin")
         raise Forbidden("lifting the limits of deletes needs the role admin")
 
 

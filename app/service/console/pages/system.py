@@ -6,6 +6,7 @@ from itertools import groupby
 from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
+from app.foundation.audit import AuditAction, subject_of_refused
 from app.foundation.database.engine import writing
 from app.service.console.console import Console
 from app.service.console.credentials import is_by_issuer
@@ -86,7 +87,7 @@ def end_session(console: Console) -> Response:
             raise _too_low(console, operator, "all sessions")
         with writing(console.parts.engine) as connection:
             ended = console.gate.sessions.end_others(connection, operator.session_digest)
-            audit.record(connection, operator.actor, "sessions ended", subject=f"{ended} others")
+            audit.record(connection, operator.actor, AuditAction.END_SESSIONS, subject=f"{ended} others")
         return go_to(address("sessions"))
     with console.reading() as connection:
         sessions = {session.session_digest: session for session in console.gate.sessions.list_all(connection)}
@@ -97,11 +98,13 @@ def end_session(console: Console) -> Response:
         raise _too_low(console, operator, "the session of another operator")
     with writing(console.parts.engine) as connection:
         console.gate.sessions.end(connection, digest)
-        audit.record(connection, operator.actor, "session ended", subject=session.name)
+        audit.record(connection, operator.actor, AuditAction.END_SESSION, subject=session.name)
     return go_to(address("sessions"))
 
 
 def _too_low(console: Console, operator: Operator, sessions: str) -> Forbidden:
     """The error for an operator who may not end these sessions. The refusal is audited."""
-    console.gate.audit_refusal(operator.actor, f"end {sessions}", f"needs the role {Role.ADMIN}")
+    console.gate.audit_refusal(
+        operator.actor, subject_of_refused(AuditAction.END_SESSION, sessions), f"needs the role {Role.ADMIN}"
+    )
     return Forbidden(f"ending {sessions} needs the role admin")
