@@ -189,4 +189,4 @@ def _sign_in_token(demo: DemoEnvironment) -> str:
     with disposing(open_engine(settings.database_url)) as engine, writing(engine) as connection:
         actor = Actor(name="usher demo", way="command")
         Audit(utc_now).record(connection, actor, AuditAction.LINK)
-        return sessions.offer(connection, token_digest(settings.admin.tokens[0].get_secret_value()))
+        return sessions.create_link(connection, token_digest(settings.admin.tokens[0].get_secret_value()))

@@ -2,7 +2,8 @@
 
 A session has a random id of 256 bits. The browser stores it in a cookie, and the database stores its SHA-256. Nodes
 share no secret. A session ends after an idle timeout, at its maximum age, when an operator ends it, and when its
-credential is no longer valid.
+credential is no longer valid. A sign-in link is stored in the same table. It signs no one in, because its credential is
+that of its owner with a prefix.
 """
 
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ LINK_TIMEOUT = timedelta(minutes=5)
 """A sign-in link is valid for this long, and once."""
 LINK_PREFIX = "once-"
 """The beginning of the token of a sign-in link."""
-_OF_LINK = "link:"
-"""The beginning of the credential of a row that is a sign-in link. It is no valid credential of a session."""
+_LINK_CREDENTIAL = "link:"
+"""The prefix of the credential of a sign-in link."""
 _TOUCH_AFTER_MS = 60_000
 """The time of the last request is stored at most once a minute."""
 
@@ -97,22 +98,22 @@ class Sessions:
         )
         return session_id
 
-    def offer(self, connection: Connection, credential: str) -> str:
+    def create_link(self, connection: Connection, credential: str) -> str:
         """Creates the token of a sign-in link for a credential, and returns it. The database stores its SHA-256."""
         return LINK_PREFIX + self.open(
-            connection, name="", role=Role.VIEWER, credential=_OF_LINK + credential, address="", browser=""
+            connection, name="", role=Role.VIEWER, credential=_LINK_CREDENTIAL + credential, address="", browser=""
         )
 
-    def redeem(self, connection: Connection, token: str) -> str | None:
+    def redeem_link(self, connection: Connection, token: str) -> str | None:
         """Uses up the token of a sign-in link, and returns its credential. None: it is invalid, or was used before."""
         credential: str | None = connection.execute(
             delete(_SESSION)
             .where(_SESSION.c.session_digest == session_digest(token.removeprefix(LINK_PREFIX)))
-            .where(_SESSION.c.credential.startswith(_OF_LINK))
+            .where(_SESSION.c.credential.startswith(_LINK_CREDENTIAL))
             .where(_SESSION.c.created_at > epoch_ms(self.clock() - LINK_TIMEOUT))
             .returning(_SESSION.c.credential)
         ).scalar_one_or_none()
-        return None if credential is None else credential.removeprefix(_OF_LINK)
+        return None if credential is None else credential.removeprefix(_LINK_CREDENTIAL)
 
     def find(self, connection: Connection, session_id: str) -> Session | None:
         """The session with this id. None: there is none, or it has expired."""

@@ -341,7 +341,7 @@ def offered(office: Office, seed: int = 1) -> str:
     """The token of a sign-in link for the approver."""
     sessions = Sessions(office.time, Random(seed), idle_timeout=timedelta(hours=1), max_age=timedelta(hours=1))
     with writing(office.engine) as connection:
-        return sessions.offer(connection, token_digest(TOKENS[Role.APPROVER]))
+        return sessions.create_link(connection, token_digest(TOKENS[Role.APPROVER]))
 
 
 def test_a_sign_in_link_is_valid_once_and_for_five_minutes(office: Office) -> None:

@@ -54,7 +54,7 @@ def _redeem(console: Console, token: str) -> tuple[str, CredentialOwner] | None:
         if sessions.find(connection, token.removeprefix(LINK_PREFIX)) is None:
             return None
     with writing(console.parts.engine) as connection:
-        credential = sessions.redeem(connection, token)
+        credential = sessions.redeem_link(connection, token)
     owner = None if credential is None else console.gate.credentials.owner_of(credential)
     return None if credential is None or owner is None else (credential, owner)
 
