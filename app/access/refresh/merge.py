@@ -7,8 +7,9 @@ The rules: ``app/access/README.md``, "The merge".
 folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
 their only holder, and fills add to users (``fills.py``).
 
-Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
-``RefreshSession.look_up_rows``.
+The head of ``tables.py`` explains the temporary tables and the placeholders of statements, such as ``{keys:s=c}``;
+``app.foundation.database.statements`` the markers, such as ``@bytes``. Few keys must be looked up in large tables one
+by one. On SQLite the cross joins ensure that, on PostgreSQL ``RefreshSession.look_up_rows``.
 """
 
 from collections import Counter
