@@ -35,6 +35,14 @@ class MalformedRecordError(ValueError):
     """An object is not a valid record. The message begins with the name of the field."""
 
 
+class NotTextError(MalformedRecordError):
+    """A field has a number, or true or false, in place of a text. The message advises authors of files."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}; put it in quotes")
+        self.problem = problem
+
+
 class RepeatedKeys(dict[str, object]):
     """A JSON object in which a key occurred twice."""
 
@@ -135,8 +143,8 @@ def _is_replaced(letter: str) -> bool:
 
 def checked_text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
-        raise MalformedRecordError(f"{name}: must be text, but is {name_of_type(value)}{hint}")
+        problem = f"{name}: must be text, but is {name_of_type(value)}"
+        raise (NotTextError if isinstance(value, bool | int | float) else MalformedRecordError)(problem)
     if "\0" in value:
         raise MalformedRecordError(f"{name}: contains a NUL character")
     if not value.isascii():
