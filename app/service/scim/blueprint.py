@@ -34,7 +34,8 @@ from app.http.errors import answer_error
 from app.http.strict_json import MAX_INTEGER
 from app.http.tokens import token_fingerprint
 from app.service.push.blueprint import PushParts
-from app.service.scim.protocol import SetwiseHandler, check_expressions, new_service
+from app.service.scim.handler import RequestHandler, check_expressions
+from app.service.scim.protocol import new_service
 from app.service.scim.records import RecordMaker
 from app.service.scim.storage import StoredResources, keeps_members
 
@@ -164,7 +165,7 @@ def _handle(parts: ScimParts, service: ScimService, name: str, path: str) -> Sci
     if request.method in ("POST", "PUT", "PATCH"):
         scim_request.body = _body()
     resources = _Resources(parts, name, service, writes=operation in _WRITES)
-    response = SetwiseHandler(service, resources).handle(scim_request)
+    response = RequestHandler(service, resources).handle(scim_request)
     if operation in _WRITES:
         parts.push.follow(resources.revision)
         _log.info(

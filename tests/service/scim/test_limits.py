@@ -11,8 +11,8 @@ import pytest
 from scim2_models import PatchOperation
 
 from app.service.scim.blueprint import MAX_BODY_BYTES
+from app.service.scim.handler import MAX_OPERATIONS
 from app.service.scim.member_changes import split_member_changes
-from app.service.scim.protocol import MAX_OPERATIONS
 from tests.choice import sampled
 from tests.service.scim.conftest import Directory
 
