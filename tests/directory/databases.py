@@ -13,7 +13,7 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 from app.directory.connectors.sql.settings import Query, parse_source_url
 from app.directory.connectors.sql.source import SqlDatabase, SqlSource
 from app.directory.source import Source
-from app.directory.testing.world import CannotError, Content, SourceWorld
+from app.directory.testing.world import Content, SourceWorld, UnsupportedError
 from tests.conftest import POSTGRES
 from tests.worlds.tcp_proxy import TcpProxy
 
@@ -145,7 +145,7 @@ class PeopleAndTeams(SourceWorld):
             ]
         )
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         self._number += 1
         number, old = self._number, self._content
         gone = [one for one in old.people if one not in content.people]
@@ -185,19 +185,19 @@ class PeopleAndTeams(SourceWorld):
         yield
         whole.replace(path)
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         if self.database.sort == "sqlite":
             # Bytes that its driver would not write.
             content = text.encode("utf-8", "surrogatepass").hex()
             self.database.run(f"INSERT INTO person VALUES ('{person_id}', CAST(x'{content}' AS TEXT), '', NULL, 1)")
             return
         if self.database.sort == "postgresql" or "\0" not in text:
-            raise CannotError("the database refuses such a text by itself")
+            raise UnsupportedError("the database refuses such a text by itself")
         self.database.run(f"INSERT INTO person VALUES ('{person_id}', CONCAT('Nu', CHAR(0), 'll'), '', NULL, 1)")
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         if self.database.sort != "postgresql":
-            raise CannotError("the driver gives JSON as text there")
+            raise UnsupportedError("the driver gives JSON as text there")
         deep = "[" * depth + "]" * depth
         self.database.run(f"DELETE FROM person WHERE id = '{person_id}'")
         self.database.run(f"INSERT INTO person VALUES ('{person_id}', 'Deep', '', '{deep}', 1)")

@@ -25,7 +25,7 @@ class FileWorld(SourceWorld):
     def source(self) -> Source:
         return file_source(self._path, name="people")
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         records = [
             *(
                 {"kind": "user", "userId": one, "name": person.name, "email": person.email}
@@ -47,11 +47,11 @@ class FileWorld(SourceWorld):
         yield
         self._path.write_bytes(whole)
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         self._lines.insert(3, json.dumps({"kind": "user", "userId": person_id, "name": text, "email": ""}))
         self._write()
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         deep = "[" * depth + "]" * depth
         self._lines.insert(3, f'{{"kind":"user","userId":"{person_id}","name":"Deep","email":"","odd":{deep}}}')
         self._write()
@@ -96,17 +96,17 @@ class Faulty(SourceWorld):
     def source(self) -> "FaultySource":
         return FaultySource(self._fault, self._content)
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         self._content = content
 
     @contextmanager
     def cut(self, share: float) -> Iterator[None]:
         yield
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         self._content = Content({**self._content.people, person_id: (text, "")}, self._content.teams)  # type: ignore[dict-item]
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         self._fault = "raises"
 
     def failures(self):

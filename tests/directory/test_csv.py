@@ -17,7 +17,7 @@ from app.directory.configured import source_from_settings
 from app.directory.settings import CsvSourceSettings, DirectorySettings
 from app.directory.source import End, Found, Malformed, ObjectId, Source, Step, Verdict
 from app.directory.testing.contract import SourceContract
-from app.directory.testing.world import CannotError, Content, SourceWorld, read
+from app.directory.testing.world import Content, SourceWorld, UnsupportedError, read
 from tests.worlds.faulty_reads import FaultyReads
 
 HEADER = ["kind", "userId", "name", "email", "organizationId"]
@@ -36,7 +36,7 @@ class CsvWorld(SourceWorld):
     def source(self) -> Source:
         return csv_source(self._path, name="people")
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         self._rows = [
             *(["user", one, person.name, person.email, ""] for one, person in content.people.items()),
             *(["membership", one, "", "", team] for team, some in content.teams.items() for one in sorted(some)),
@@ -50,9 +50,9 @@ class CsvWorld(SourceWorld):
         yield
         self._path.write_bytes(whole)
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         if not text.isascii():
-            raise CannotError("no bytes of UTF-8 are half a surrogate pair")
+            raise UnsupportedError("no bytes of UTF-8 are half a surrogate pair")
         self._rows.insert(3, ["user", person_id, text, "", ""])
         self._write()
 

@@ -10,7 +10,7 @@ from app.directory.configured import source_from_settings
 from app.directory.settings import HttpSourceSettings
 from app.directory.source import Source
 from app.directory.testing.contract import SourceContract, peak
-from app.directory.testing.world import CannotError, Content, SourceWorld, claim, some_content
+from app.directory.testing.world import Content, SourceWorld, UnsupportedError, claim, some_content
 from tests.directory.identity_provider import DEEP, Group, IdentityProvider, identity_provider
 from tests.worlds.faulty_reads import FaultyReads
 from tests.worlds.tcp_proxy import TcpProxy
@@ -71,7 +71,7 @@ class ApiWorld(SourceWorld):
     def source(self) -> Source:
         return self._settings()
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         users, groups = dict(self._provider.users), dict(self._provider.groups)
         self._provider.users.clear()
         for one, person in content.people.items():
@@ -95,12 +95,12 @@ class ApiWorld(SourceWorld):
         with self._between.cut(int(self._between.passed * share)):
             yield
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         self._provider.add_user(person_id, f"{text} x", "")
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         if depth > 1000:
-            raise CannotError("a page that is nested deeper is not read")
+            raise UnsupportedError("a page that is nested deeper is not read")
         self._provider.deep = "[" * depth + "]" * depth
         self._provider.add_user(person_id, "Deep x", "deep", odd=DEEP)
 
@@ -140,6 +140,6 @@ class TestHttpApis(FaultyReads, SourceContract):
         """All members of one group are in memory, so there are only people."""
         peaks = []
         for people in (1_000, 10_000):
-            world.bring(Content(some_content(people).people))
+            world.set_content(Content(some_content(people).people))
             peaks.append(peak(world.source()))
         claim(peaks[1] < peaks[0] * 1.5, f"{peaks[0]:,} bytes for a tenth of the directory, {peaks[1]:,} for all of it")

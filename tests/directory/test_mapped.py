@@ -32,7 +32,7 @@ from app.directory.source import (
     Verdict,
 )
 from app.directory.testing.contract import SourceContract
-from app.directory.testing.world import Content, Kept, SourceWorld, read
+from app.directory.testing.world import Content, KeptRecords, SourceWorld, read
 from tests.choice import sampled
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -207,7 +207,7 @@ def test_an_ambiguous_name_names_no_member(directory: ObjectDirectory) -> None:
 
 def test_a_name_becomes_ambiguous_and_unique_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(thing("users", "1", dict(user("1").value), names=("jdoe",)), group("org-acme", "jdoe"))
-    kept = Kept()
+    kept = KeptRecords()
     kept.take(read(source_of(directory, spool=spool)))
     for step in ("another", "gone"):
         if step == "another":
@@ -365,7 +365,7 @@ def test_a_cursor_without_its_spool_is_refused(directory: ObjectDirectory, spool
 def test_lost_changes_can_be_read_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
-    kept = Kept()
+    kept = KeptRecords()
     cursor = end_of(read(source)).cursor
     kept.take(read(source))
     directory.put(thing("users", "ada", {"id": "ada", "name": "Ada"}))
@@ -377,7 +377,7 @@ def test_lost_changes_can_be_read_again(directory: ObjectDirectory, spool: Spool
 def test_incomplete_changes_are_read_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
-    kept = Kept()
+    kept = KeptRecords()
     cursor = kept.take(read(source)).cursor
     directory.put(user("bob"), thing("users", "ada", {"id": "ada", "name": "Ada"}))
     directory.breaks_after = 1
@@ -408,7 +408,7 @@ def test_changes_with_an_unnamed_malformed_object_are_read_again(directory: Obje
 def test_a_connector_may_answer_with_everything(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), user("bob"), group("org-acme", "users/ada", "users/bob"), group("org-x", "users/bob"))
     source = source_of(directory, spool=spool)
-    kept = Kept()
+    kept = KeptRecords()
     cursor = kept.take(read(source)).cursor
     directory.reports_changes = False
     directory.remove("users", "bob")
@@ -422,7 +422,7 @@ def test_a_connector_may_answer_with_everything(directory: ObjectDirectory, spoo
 def test_a_part_leaves_the_spool_as_it_was(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
-    kept = Kept()
+    kept = KeptRecords()
     cursor = kept.take(read(source)).cursor
     directory.put(thing("users", "ada", {"id": "ada", "name": "Ada"}))
     part = read(source, ReadRequest(part=Part(user_ids=("ada",), objects=(ObjectId("users", "ada"),))))
@@ -504,7 +504,7 @@ def test_changes_lead_to_the_result_of_a_full_read(seed: int, tmp_path: Path) ->
     chance = random.Random(seed)
     directory = ObjectDirectory()
     spool = SpoolFile.of(tmp_path, "ad")
-    kept = Kept()
+    kept = KeptRecords()
     kept.take(read(source_of(directory, spool=spool)))
     for _ in range(25):
         for _ in range(chance.randint(1, 4)):
@@ -521,7 +521,7 @@ def test_changes_lead_to_the_result_of_a_full_read(seed: int, tmp_path: Path) ->
         if end_of(steps).answered is Answered.CURSOR_REFUSED:
             steps = read(source_of(directory, spool=spool))
         kept.take(steps)
-        whole = Kept()
+        whole = KeptRecords()
         whole.take(read(source_of(directory)))
         assert kept.content() == whole.content()
 
@@ -560,7 +560,7 @@ class MappedWorld(SourceWorld):
     def source(self) -> MappedSource:
         return MappedSource("people", self._directory, rules_of(PEOPLE), self._spool)
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         wanted = [
             thing("users", one, {"uid": one, "name": person.name, "mail": person.email})
             for one, person in content.people.items()
@@ -576,10 +576,10 @@ class MappedWorld(SourceWorld):
     def cut(self, share: float):
         return _Cut(self._directory, int(share * len(self._directory.held)))
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         self._directory.put(thing("users", person_id, {"uid": person_id, "name": text, "mail": ""}))
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         deep: object = "x"
         for _ in range(depth):
             deep = [deep]
@@ -628,7 +628,7 @@ class TestMapped(SourceContract):
 def test_without_a_spool_each_read_is_a_full_one(directory: ObjectDirectory) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory)
-    kept = Kept()
+    kept = KeptRecords()
     cursor = kept.take(read(source)).cursor
     assert end_of(read(source, ReadRequest(since=cursor))).answered is Answered.CURSOR_REFUSED
     assert kept.take(read(source)).verdict is Verdict.COMPLETE

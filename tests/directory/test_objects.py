@@ -69,8 +69,8 @@ class ObjectWorld(SourceWorld):
         settings = {"type": "file", "path": f"s3://bucket/{name}", "name": "people", "store": given}
         return source_from_settings(FileSourceSettings.model_validate(settings))
 
-    def bring(self, content: Content) -> None:
-        self._files.bring(content)
+    def set_content(self, content: Content) -> None:
+        self._files.set_content(content)
         self._put()
 
     @contextmanager
@@ -79,12 +79,12 @@ class ObjectWorld(SourceWorld):
         yield
         self._store.cut = None
 
-    def spoil(self, person_id: str, text: str) -> None:
-        self._files.spoil(person_id, text)
+    def add_unusable(self, person_id: str, text: str) -> None:
+        self._files.add_unusable(person_id, text)
         self._put()
 
-    def deepen(self, person_id: str, depth: int) -> None:
-        self._files.deepen(person_id, depth)
+    def add_nested(self, person_id: str, depth: int) -> None:
+        self._files.add_nested(person_id, depth)
         self._put()
 
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:

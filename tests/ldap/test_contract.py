@@ -13,7 +13,7 @@ from app.directory.configured import source_from_settings
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
 from app.directory.testing.contract import SourceContract
-from app.directory.testing.world import CannotError, Content, SourceWorld, some_content
+from app.directory.testing.world import Content, SourceWorld, UnsupportedError, some_content
 from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
 from tests.ldap.slapd import SUFFIX, Slapd
@@ -71,7 +71,7 @@ class LdapWorld(SourceWorld):
             LdapSourceSettings.model_validate(given | dict(self.settings) | settings), self._spool
         )
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         while self._spoilt:
             self.writer.delete_s(self.person(self._spoilt.pop())[0])
         for team in self._holds.teams.keys() - content.teams.keys():
@@ -107,11 +107,11 @@ class LdapWorld(SourceWorld):
         with self._between.cut(min(int(self._between.passed * share), self._between.passed - 1)):
             yield
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         try:
             self._add(person_id, text, f"{person_id}@contract.example")
         except (UnicodeEncodeError, self._ldap.INVALID_SYNTAX):
-            raise CannotError("the server takes no such name") from None
+            raise UnsupportedError("the server takes no such name") from None
         self._spoilt.append(person_id)
 
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
@@ -184,9 +184,9 @@ class TestOpenLdap(FaultyReads, SourceContract):
 
     def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """Beyond what is held at a time in any case: a page, and the rows that the spool writes together."""
-        world.bring(some_content(1_000))
+        world.set_content(some_content(1_000))
         few = _peak(world.source())
-        world.bring(some_content(2_000))
+        world.set_content(some_content(2_000))
         many = _peak(world.source())
         assert many < few * 1.5 + 1_000_000, f"{few:,} bytes for half of the directory, {many:,} for all of it"
 
@@ -198,7 +198,7 @@ def corner(domain: samba.Samba, tmp_path_factory: pytest.TempPathFactory) -> Ite
         world = SambaWorld(between, spool, domain.url, samba.ADMIN, samba.PASSWORD)
         world.writer.add_s(world.corner, [("objectClass", [b"organizationalUnit"])])
         yield world
-        world.bring(Content())
+        world.set_content(Content())
         world.writer.delete_s(world.corner)
 
 

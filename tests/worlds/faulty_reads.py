@@ -45,12 +45,12 @@ class FaultyReads:
             report = read_directory(engine, [organizations, people], clock=utc_now, guard=GuardSettings(percent=100))
             return report.sources[1].verdict is Verdict.COMPLETE
 
-        world.bring(content)
+        world.set_content(content)
         assert is_read(0)
         for number, (full_every, share) in enumerate(itertools.product((3600, 0), self.breaks)):
             before = in_force(engine)
             content = changed(content, chance, 2 * number)
-            world.bring(content)
+            world.set_content(content)
             with world.cut(share):
                 went_well = is_read(full_every)
             broken += not went_well

@@ -7,7 +7,7 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-The fixture returns a ``SourceWorld`` (``world.py``). If it raises ``CannotError``, the test is skipped.
+The fixture returns a ``SourceWorld`` (``world.py``). If it raises ``UnsupportedError``, the test is skipped.
 """
 
 import random
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from app.access.records import Membership, User
 from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Step, Verdict
-from app.directory.testing.world import Content, Kept, Person, SourceWorld, changed, claim, read, some_content
+from app.directory.testing.world import Content, KeptRecords, Person, SourceWorld, changed, claim, read, some_content
 
 
 class SourceContract:
@@ -35,8 +35,8 @@ class SourceContract:
 
     def test_a_read_yields_the_records_and_one_verdict(self, world: SourceWorld) -> None:
         """All people and teams are read."""
-        content = _bring(world, self.people)
-        kept = Kept()
+        content = _fill(world, self.people)
+        kept = KeptRecords()
         end = kept.read(world.source())
         claim(end.verdict is Verdict.COMPLETE, f"everything was read, and yet: {end}")
         claim(end.answered is None, "a request for everything must be answered with everything")
@@ -44,25 +44,25 @@ class SourceContract:
 
     def test_each_read_starts_from_the_beginning(self, world: SourceWorld) -> None:
         """A source can be read again, also after a read that was closed."""
-        content = _bring(world, self.people)
+        content = _fill(world, self.people)
         source = world.source()
         closed = source.read()
         next(closed, None)
         _close(closed)
         for _ in range(2):
-            _same(Kept(source).content(), content)
+            _same(KeptRecords(source).content(), content)
 
     def test_a_read_of_an_empty_directory_does_not_fail(self, world: SourceWorld) -> None:
         """The guard decides whether it is unexpected."""
-        world.bring(Content())
-        kept = Kept()
+        world.set_content(Content())
+        kept = KeptRecords()
         end = kept.read(world.source())
         claim(end.verdict is Verdict.COMPLETE, f"an empty directory was read, and yet: {end}")
         _same(kept.content(), Content())
 
     def test_a_truncated_read_is_not_complete(self, world: SourceWorld) -> None:
         """The records before the cut are correct, and the next read is complete."""
-        content = _bring(world, self.people)
+        content = _fill(world, self.people)
         source = world.source()
         for share in self.cuts:
             with world.cut(share):
@@ -74,47 +74,47 @@ class SourceContract:
             )
             _check_reason(end, world.secret)
             _check_records(steps, content)
-        kept = Kept()
+        kept = KeptRecords()
         end = kept.read(source)
         claim(end.verdict is Verdict.COMPLETE, f"the read was not cut, and yet: {end}")
         _same(kept.content(), content)
 
     def test_a_full_read_equals_an_earlier_one_and_the_changes(self, world: SourceWorld) -> None:
         """People are added, changed and removed, and teams get other members."""
-        content = _bring(world, self.people)
-        kept = Kept(world.source())
+        content = _fill(world, self.people)
+        kept = KeptRecords(world.source())
         chance = random.Random(20261122)
         for number in range(self.rounds):
             content = changed(content, chance, number)
-            world.bring(content)
+            world.set_content(content)
             _follow(world.source(), kept)
             _same(kept.content(), content)
-        _same(Kept(world.source()).content(), content)
+        _same(KeptRecords(world.source()).content(), content)
 
     def test_removed_people_are_gone(self, world: SourceWorld) -> None:
         """They are removed from the people and from all teams."""
-        content = _bring(world, self.people)
-        kept = Kept(world.source())
+        content = _fill(world, self.people)
+        kept = KeptRecords(world.source())
         leaver = min(next(team for team in content.teams.values() if team))
         content = Content(
             {person_id: person for person_id, person in content.people.items() if person_id != leaver},
             {team: members - {leaver} for team, members in content.teams.items()},
         )
-        world.bring(content)
+        world.set_content(content)
         _follow(world.source(), kept)
         _same(kept.content(), content)
 
     def test_an_incremental_read_without_changes_is_empty(self, world: SourceWorld) -> None:
         """The cursor of each read can be used for the next one."""
-        content = _bring(world, self.people)
-        kept = Kept(world.source())
+        content = _fill(world, self.people)
+        kept = KeptRecords(world.source())
         for _ in range(3):
             _follow(world.source(), kept)
             _same(kept.content(), content)
 
     def test_an_invalid_cursor_is_refused_or_leads_to_a_full_read(self, world: SourceWorld) -> None:
         """It never leads to a few changes."""
-        content = _bring(world, self.people)
+        content = _fill(world, self.people)
         for cursor in ("nonsense", "0", "\x1f", "x" * 5000, "{}", '{"cursor":1}'):
             steps = read(world.source(), ReadRequest(since=cursor))
             end = steps[-1]
@@ -124,14 +124,14 @@ class SourceContract:
                 claim(not any(isinstance(step, Found | Gone) for step in steps), "a refused cursor must yield nothing")
             else:
                 claim(end.answered is None, f"{cursor[:20]!r} is no cursor, and yet: {end}")
-                kept = Kept()
+                kept = KeptRecords()
                 kept.take(steps)
                 _same(kept.content(), content)
 
     def test_a_partial_request_is_answered(self, world: SourceWorld) -> None:
         """A read of one person returns at least that person, and reports nothing as gone that exists."""
-        content = _bring(world, self.people)
-        kept = Kept()
+        content = _fill(world, self.people)
+        kept = KeptRecords()
         first = read(world.source())
         kept.take(first)
         person_id = sorted(content.people)[len(content.people) // 2]
@@ -144,7 +144,7 @@ class SourceContract:
             and step.record.user_id == person_id
         }
         content = Content({**content.people, person_id: Person("Renamed", "renamed@contract.example")}, content.teams)
-        world.bring(content)
+        world.set_content(content)
         part = Part(user_ids=(person_id,), objects=tuple(sorted(origins)))
         end = kept.read(world.source(), ReadRequest(part=part))
         claim(end.verdict is Verdict.COMPLETE, f"one person could not be read: {end}")
@@ -153,7 +153,7 @@ class SourceContract:
 
     def test_a_closed_read_stops_within_a_second(self, world: SourceWorld) -> None:
         """Closing a read does not read the rest."""
-        world.bring(some_content(self.many))
+        world.set_content(some_content(self.many))
         reading = world.source().read()
         for _ in range(10):
             next(reading)
@@ -164,30 +164,30 @@ class SourceContract:
 
     def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """Ten times as many people need about the same."""
-        world.bring(some_content(self.many // 10))
+        world.set_content(some_content(self.many // 10))
         few = peak(world.source())
-        world.bring(some_content(self.many))
+        world.set_content(some_content(self.many))
         many = peak(world.source())
         claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
     def test_no_record_contains_a_nul_character(self, world: SourceWorld) -> None:
         """Databases cannot store it. The other records are read."""
-        self._check_spoiled(world, "nul", "Nu\0ll")
+        self._check_unusable(world, "nul", "Nu\0ll")
 
     def test_no_record_contains_half_a_surrogate_pair(self, world: SourceWorld) -> None:
         """It cannot be encoded. The other records are read."""
-        self._check_spoiled(world, "half", "Ha\ud800lf")
+        self._check_unusable(world, "half", "Ha\ud800lf")
 
     def test_no_record_contains_deeply_nested_values(self, world: SourceWorld) -> None:
         """Such values end neither the read nor the process."""
         for depth in (40, 5_000):
-            content = _bring(world, 20)
-            world.deepen("deep", depth)
+            content = _fill(world, 20)
+            world.add_nested("deep", depth)
             self._check_others(world, content, "deep")
 
     def test_no_reason_contains_a_secret(self, world: SourceWorld) -> None:
         """The reason of a failed read is one line."""
-        world.bring(some_content(20))
+        world.set_content(some_content(20))
         for cause, failing in world.failures().items():
             with failing as source:
                 end = read(source)[-1]
@@ -198,12 +198,12 @@ class SourceContract:
 
     def test_reads_in_several_threads_are_independent(self, world: SourceWorld) -> None:
         """A sync and a check of the sources may run at the same time."""
-        content = _bring(world, self.people)
+        content = _fill(world, self.people)
         source = world.source()
         contents: list[Content] = []
 
         def read_all() -> None:
-            contents.append(Kept(source).content())
+            contents.append(KeptRecords(source).content())
 
         threads = [threading.Thread(target=read_all) for _ in range(3)]
         for thread in threads:
@@ -214,9 +214,9 @@ class SourceContract:
         for read_content in contents:
             _same(read_content, content)
 
-    def _check_spoiled(self, world: SourceWorld, person_id: str, text: str) -> None:
-        content = _bring(world, 20)
-        world.spoil(person_id, text)
+    def _check_unusable(self, world: SourceWorld, person_id: str, text: str) -> None:
+        content = _fill(world, 20)
+        world.add_unusable(person_id, text)
         self._check_others(world, content, person_id)
 
     @staticmethod
@@ -225,7 +225,7 @@ class SourceContract:
         end = steps[-1]
         assert isinstance(end, End)
         claim(end.verdict is not Verdict.FAILED, f"one unusable entry made the read fail: {end}")
-        kept = Kept()
+        kept = KeptRecords()
         kept.take(steps)
         people = dict(kept.content().people)
         spoiled = people.pop(person_id, None)
@@ -237,14 +237,14 @@ class SourceContract:
         _same(Content(people, kept.content().teams), content)
 
 
-def _bring(world: SourceWorld, people: int) -> Content:
+def _fill(world: SourceWorld, people: int) -> Content:
     """Fills the directory, and returns its content."""
     content = some_content(people)
-    world.bring(content)
+    world.set_content(content)
     return content
 
 
-def _follow(source: Source, kept: Kept) -> None:
+def _follow(source: Source, kept: KeptRecords) -> None:
     """Updates the kept records, by changes if the source has a cursor."""
     steps = read(source, ReadRequest(since=kept.cursor))
     end = steps[-1]

@@ -2,7 +2,7 @@
 
 A ``SourceWorld`` contains people and teams. Its source yields a ``User`` for each person (``userId``, name and email),
 and a ``Membership`` for each person in a team, whose id is that of the organization. Other records are ignored.
-Unsupported operations raise ``CannotError`` with the reason.
+Unsupported operations raise ``UnsupportedError`` with the reason.
 """
 
 import random
@@ -35,12 +35,12 @@ class Content:
     """id → the ids of its members, who are among the people."""
 
 
-class CannotError(unittest.SkipTest):
+class UnsupportedError(unittest.SkipTest):
     """The world does not support the operation of a test, with the reason. The test is skipped."""
 
 
 class SourceWorld(ABC):
-    """An external directory and the source that reads it. Unsupported operations raise ``CannotError``."""
+    """An external directory and the source that reads it. Unsupported operations raise ``UnsupportedError``."""
 
     secret: str = ""
     """The password or token of the source, which no reason may contain."""
@@ -50,27 +50,27 @@ class SourceWorld(ABC):
         """The source as a new process would create it."""
 
     @abstractmethod
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         """Changes the directory to this content, with as few changes as possible."""
 
     def cut(self, share: float) -> AbstractContextManager[None]:
         """A context in which reads break after this share of the directory, from 0 to just below 1."""
-        raise CannotError("reads cannot be cut")
+        raise UnsupportedError("reads cannot be cut")
 
-    def spoil(self, person_id: str, text: str) -> None:
-        """Adds a person with this id and the name ``text``."""
-        raise CannotError("such names cannot be stored")
+    def add_unusable(self, person_id: str, text: str) -> None:
+        """Adds a person with this id and a name that may be unusable."""
+        raise UnsupportedError("such names cannot be stored")
 
-    def deepen(self, person_id: str, depth: int) -> None:
+    def add_nested(self, person_id: str, depth: int) -> None:
         """Adds a person with this id and an attribute that is nested ``depth`` deep."""
-        raise CannotError("values are flat")
+        raise UnsupportedError("values are flat")
 
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
         """Causes of failure (a wrong password, no server) → a source whose reads fail."""
-        raise CannotError("reads cannot fail")
+        raise UnsupportedError("reads cannot fail")
 
 
-class Kept:
+class KeptRecords:
     """The records that readers of a source keep, by object. ``source``: the first to read."""
 
     def __init__(self, source: Source | None = None) -> None:

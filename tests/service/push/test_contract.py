@@ -11,7 +11,7 @@ import pytest
 from app.directory.pushes import Allowed
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.directory.testing.contract import SourceContract
-from app.directory.testing.world import CannotError, Content, SourceWorld
+from app.directory.testing.world import Content, SourceWorld, UnsupportedError
 from app.service.push.upload import UploadedSource
 from tests.worlds.faulty_reads import FaultyReads
 
@@ -37,7 +37,7 @@ class PushWorld(SourceWorld):
     def source(self) -> Source:
         return Sent(self._path)
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         records = [
             *(
                 {"kind": "user", "userId": one, "name": person.name, "email": person.email}
@@ -59,11 +59,11 @@ class PushWorld(SourceWorld):
         yield
         self._path.write_bytes(whole)
 
-    def spoil(self, person_id: str, text: str) -> None:
-        raise CannotError("one wrong line refuses all of it: tests/service/push/test_everything.py")
+    def add_unusable(self, person_id: str, text: str) -> None:
+        raise UnsupportedError("one wrong line refuses all of it: tests/service/push/test_everything.py")
 
-    def deepen(self, person_id: str, depth: int) -> None:
-        raise CannotError("one wrong line refuses all of it: tests/service/push/test_everything.py")
+    def add_nested(self, person_id: str, depth: int) -> None:
+        raise UnsupportedError("one wrong line refuses all of it: tests/service/push/test_everything.py")
 
     def failures(self) -> dict[str, AbstractContextManager[Source]]:
         @contextmanager

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from app.directory.testing import CannotError, Content, SourceContract, SourceWorld, source_of
+from app.directory.testing import Content, SourceContract, SourceWorld, UnsupportedError, source_of
 
 RULES = [
     {"from": "people", "user": {"userId": "it.id", "name": "it.name", "email": "it.mail"}},
@@ -22,7 +22,7 @@ class BadgeWorld(SourceWorld):
     def source(self, path=None):
         return source_of({"type": "badges", "name": "badges", "path": str(path or self._path), "map": RULES})
 
-    def bring(self, content: Content) -> None:
+    def set_content(self, content: Content) -> None:
         self._lines = [f"person\t{one}\t{person.name}\t{person.email}\n" for one, person in content.people.items()]
         self._lines += [f"badge\t{one}\t{team}\n" for team, some in content.teams.items() for one in sorted(some)]
         self._write()
@@ -34,9 +34,9 @@ class BadgeWorld(SourceWorld):
         yield
         self._path.write_bytes(whole)
 
-    def spoil(self, person_id: str, text: str) -> None:
+    def add_unusable(self, person_id: str, text: str) -> None:
         if not text.isascii():
-            raise CannotError("no bytes of UTF-8 are half a surrogate pair")
+            raise UnsupportedError("no bytes of UTF-8 are half a surrogate pair")
         self._lines.insert(3, f"person\t{person_id}\t{text}\t-\n")
         self._write()
 
