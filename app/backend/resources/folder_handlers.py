@@ -73,6 +73,7 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
 
 
 def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Reply:
+    """Changes the fields of folders, and moves those with a parent in the request."""
     tree = FolderTree(connection, call.scope, call.backend.settings.default_access_type)
     moves = {folder.folder_id for folder in call.request.folders if folder.parent_folder_id is not None}
     targets = {stored_parent(folder.parent_folder_id) for folder in call.request.folders} - {TOP}
@@ -81,28 +82,31 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
         tree.load_below(moves)
     results: Results = {}
     for folder in call.request.folders:
-        folder_id = folder.folder_id
-        node = tree.nodes.get(folder_id)
-        if node is None:
-            results[folder_id] = failed(folder_id, NO_FOLDER)
-            continue
-        if grows_too_large(node.payload, _payload(folder)):
-            results[folder_id] = failed(folder_id, TOO_LARGE)
-            continue
-        if folder.parent_folder_id is not None:
-            try:
-                tree.move(folder_id, stored_parent(folder.parent_folder_id))
-            except FolderTreeError as error:
-                results[folder_id] = failed(folder_id, str(error))
-                continue
-        node.payload |= _payload(folder)
-        results[folder_id] = done(folder_id, "Folder updated.")
+        try:
+            _update(tree, folder)
+        except FolderTreeError as error:
+            results[folder.folder_id] = failed(folder.folder_id, str(error))
+        else:
+            results[folder.folder_id] = done(folder.folder_id, "Folder updated.")
     tree.recompute()
     tree.save(call.now)
     return Reply("Folders processed.", results)
 
 
+def _update(tree: FolderTree, folder: FolderInput) -> None:
+    """Moves and changes one folder. Raises ``FolderTreeError``."""
+    node = tree.nodes.get(folder.folder_id)
+    if node is None:
+        raise FolderTreeError(NO_FOLDER)
+    if grows_too_large(node.payload, _payload(folder)):
+        raise FolderTreeError(TOO_LARGE)
+    if folder.parent_folder_id is not None:
+        tree.move(folder.folder_id, stored_parent(folder.parent_folder_id))
+    node.payload |= _payload(folder)
+
+
 def update_folder_access(call: Call[UpdateFolderAccessRequest], connection: Connection) -> Reply:
+    """Sets or clears the folders' own access types. Folders below inherit them."""
     request, scope = call.request, call.scope
     folder_ids = dict.fromkeys(request.folder_ids)
     tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
@@ -189,16 +193,16 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
 
 def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
     """The folders as trees. At the lowest level ``subFolders`` is absent instead of empty."""
-    wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
+    objects = {row.folder_id: _to_wire(row, organization_id) for row in rows}
     lowest = depth
     if top != TOP:
         lowest += len(json_columns.load_list(next(row for row in rows if row.folder_id == top).ancestors))
     subfolders: dict[str, list[dict[str, object]]] = {}
     for row in rows:
         if len(json_columns.load_list(row.ancestors)) < lowest:
-            wires[row.folder_id]["subFolders"] = subfolders.setdefault(row.folder_id, [])
-        subfolders.setdefault(row.parent_folder_id, []).append(wires[row.folder_id])
-    return subfolders.get(TOP, []) if top == TOP else [wires[top]]
+            objects[row.folder_id]["subFolders"] = subfolders.setdefault(row.folder_id, [])
+        subfolders.setdefault(row.parent_folder_id, []).append(objects[row.folder_id])
+    return subfolders.get(TOP, []) if top == TOP else [objects[top]]
 
 
 def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
