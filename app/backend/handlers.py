@@ -28,7 +28,8 @@ from app.backend.resources import (
     user_handlers,
 )
 from app.backend.tokens import token_handlers
-from app.backend.webhooks import webhook_handlers as webhooks
+from app.backend.webhooks import advanced_handlers as advanced_webhooks
+from app.backend.webhooks import basic_handlers as basic_webhooks
 from app.backend.workspaces import domain_handlers, email_handlers, workspace_handlers
 from app.contract import operations as op
 
@@ -95,21 +96,21 @@ _HANDLERS = (
     in_transaction(op.UPDATE_EMAIL_CONFIG, email_handlers.update_email_config, check=email_handlers.check_email_config),
     own_transactions(op.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
     own_transactions(op.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
-    in_transaction(op.GET_WEBHOOK_CONFIG, webhooks.get_webhook_config),
-    in_transaction(op.UPDATE_WEBHOOK_CONFIG, webhooks.update_webhook_config, check=webhooks.check_webhook_config),
-    in_transaction(op.GET_ADVANCED_WEBHOOK_CONFIG, webhooks.get_advanced_webhook_config),
+    in_transaction(op.GET_WEBHOOK_CONFIG, basic_webhooks.get_config),
+    in_transaction(op.UPDATE_WEBHOOK_CONFIG, basic_webhooks.update_config, check=basic_webhooks.check_config),
+    in_transaction(op.GET_ADVANCED_WEBHOOK_CONFIG, advanced_webhooks.get_config),
     in_transaction(
-        op.UPDATE_ADVANCED_WEBHOOK_CONFIG, webhooks.update_advanced_webhook_config, check=webhooks.check_key
+        op.UPDATE_ADVANCED_WEBHOOK_CONFIG, advanced_webhooks.update_config, check=advanced_webhooks.check_config
     ),
     in_transaction(
-        op.CREATE_ADVANCED_WEBHOOK_ENDPOINT, webhooks.create_advanced_webhook_endpoint, check=webhooks.check_endpoint
+        op.CREATE_ADVANCED_WEBHOOK_ENDPOINT, advanced_webhooks.create_endpoint, check=advanced_webhooks.check_endpoint
     ),
-    in_transaction(op.LIST_ADVANCED_WEBHOOK_ENDPOINTS, webhooks.list_advanced_webhook_endpoints),
+    in_transaction(op.LIST_ADVANCED_WEBHOOK_ENDPOINTS, advanced_webhooks.list_endpoints),
     in_transaction(
-        op.UPDATE_ADVANCED_WEBHOOK_ENDPOINT, webhooks.update_advanced_webhook_endpoint, check=webhooks.check_endpoint
+        op.UPDATE_ADVANCED_WEBHOOK_ENDPOINT, advanced_webhooks.update_endpoint, check=advanced_webhooks.check_endpoint
     ),
-    in_transaction(op.DELETE_ADVANCED_WEBHOOK_ENDPOINT, webhooks.delete_advanced_webhook_endpoint),
-    in_transaction(op.GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET, webhooks.get_advanced_webhook_endpoint_secret),
+    in_transaction(op.DELETE_ADVANCED_WEBHOOK_ENDPOINT, advanced_webhooks.delete_endpoint),
+    in_transaction(op.GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET, advanced_webhooks.get_endpoint_secret),
 )
 
 

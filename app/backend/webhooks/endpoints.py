@@ -27,7 +27,7 @@ _TABLE = WEBHOOK_ENDPOINT.c
 _JSON_FIELDS = ("filter_types", "channels", "metadata")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEndpoint:
     """A row of ``WEBHOOK_ENDPOINT``. ``metadata`` is the column ``own_data``."""
 

@@ -1,4 +1,4 @@
-"""Handlers of webhooks: the configurations of basic and advanced ones, and the endpoints of advanced ones."""
+"""Handlers of advanced webhooks: their configuration and endpoints."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,15 +7,9 @@ from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.ids import new_id
-from app.backend.security.outgoing import check_token, check_url
+from app.backend.security.outgoing import check_url
 from app.backend.webhooks import endpoints, queues
-from app.backend.webhooks.config import (
-    AdvancedConfig,
-    advanced_config,
-    basic_config,
-    store_advanced_config,
-    store_basic_config,
-)
+from app.backend.webhooks.config import AdvancedConfig, advanced_config, store_advanced_config
 from app.backend.webhooks.endpoints import StoredEndpoint
 from app.backend.webhooks.outbox import wake
 from app.backend.webhooks.payload import check_public_key
@@ -29,59 +23,18 @@ from app.contract.webhooks import (
     ListEndpointsRequest,
     UpdateAdvancedWebhookConfigRequest,
     UpdateEndpointRequest,
-    UpdateWebhookConfigRequest,
 )
-
-_FIELD = "data.webhookServiceConfig"
-
-
-def get_webhook_config(call: Call[NoParameters], connection: Connection) -> Reply:
-    config = basic_config(connection, call.backend.vault, call.principal.api_key_id)
-    return Reply("Webhook config retrieved successfully.", config.to_wire())
-
-
-def update_webhook_config(call: Call[UpdateWebhookConfigRequest], connection: Connection) -> Reply:
-    """Merges the declared fields. An undeclared one would be stored forever and returned to every reader."""
-    request, api_key_id, vault = call.request.webhook_service_config, call.principal.api_key_id, call.backend.vault
-    changes = {} if request is None else request.to_wire()
-    for name in () if request is None else request.unknown_fields():
-        del changes[name]
-    config = basic_config(connection, vault, api_key_id).merged(
-        in_use=call.request.use_webhook_service, changes=changes
-    )
-    if config.body_options.encrypt_data and not config.body_options.public_key:
-        raise InvalidArgument(f"{_FIELD}.publicKey: encryptData needs one")
-    if len(config.triggers) > limits.WEBHOOK_TRIGGERS:
-        raise InvalidArgument(f"{_FIELD}.triggers: must be at most {limits.WEBHOOK_TRIGGERS} in all")
-    store_basic_config(connection, vault, api_key_id, config, call.now)
-    # Deliveries that waited for a disabled target are due again.
-    wake(connection, api_key_id, config.targets, call.now)
-    return Reply("Webhook config updated successfully.", config.to_wire())
-
-
-def check_webhook_config(call: Call[UpdateWebhookConfigRequest]) -> None:
-    """Raises ``InvalidArgument`` for a URL, token or key that this server cannot use."""
-    config, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
-    if config is None:
-        return
-    check_url(config.raw_notification_url or "", f"{_FIELD}.rawNotificationUrl", allow_private=allow_private)
-    check_url(
-        config.processed_notification_url or "", f"{_FIELD}.processedNotificationUrl", allow_private=allow_private
-    )
-    check_token(config.auth_token or "", f"{_FIELD}.authToken")
-    check_public_key(config.public_key or "", f"{_FIELD}.publicKey")
-
 
 _CONFIG_FIELDS = {"is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection"}
 _ENDPOINT_FIELDS = {"url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata"}
 
 
-def get_advanced_webhook_config(call: Call[NoParameters], connection: Connection) -> Reply:
+def get_config(call: Call[NoParameters], connection: Connection) -> Reply:
     config = advanced_config(connection, call.principal.api_key_id) or AdvancedConfig()
     return Reply("Advanced webhook config retrieved successfully.", config.to_wire())
 
 
-def update_advanced_webhook_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Connection) -> Reply:
+def update_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Connection) -> Reply:
     request, api_key_id = call.request, call.principal.api_key_id
     stored = advanced_config(connection, api_key_id)
     if stored is None and not request.is_enabled:
@@ -97,7 +50,7 @@ def update_advanced_webhook_config(call: Call[UpdateAdvancedWebhookConfigRequest
     return Reply("Advanced webhook config updated successfully.", config.to_wire())
 
 
-def create_advanced_webhook_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -> Reply:
+def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -> Reply:
     request, backend, api_key_id = call.request, call.backend, call.principal.api_key_id
     _require_enabled(connection, api_key_id)
     stored = endpoints.load_endpoints(connection, api_key_id)
@@ -116,7 +69,7 @@ def create_advanced_webhook_endpoint(call: Call[CreateEndpointRequest], connecti
     return Reply("Advanced webhook endpoint created successfully.", endpoint.to_wire())
 
 
-def list_advanced_webhook_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> Reply:
+def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> Reply:
     _require_enabled(connection, call.principal.api_key_id)
     limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
     backwards, position = _position(call.request.iterator)
@@ -134,25 +87,22 @@ def list_advanced_webhook_endpoints(call: Call[ListEndpointsRequest], connection
     return Reply("Advanced webhook endpoints retrieved successfully.", data)
 
 
-def update_advanced_webhook_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -> Reply:
+def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -> Reply:
     request, api_key_id = call.request, call.principal.api_key_id
     endpoint = _existing(connection, api_key_id, request.endpoint_id)
     stored = endpoints.load_endpoints(connection, api_key_id)
     _require_free_uid((other for other in stored if other.endpoint_id != endpoint.endpoint_id), request.uid)
-    was_disabled = endpoint.disabled
-    for name, value in request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True).items():
-        setattr(endpoint, name, value)
-    if request.disabled is not None:
-        endpoint.disabled_reason = ""
-    endpoint.updated_at = call.now
-    endpoints.save_endpoint(connection, api_key_id, endpoint)
-    if was_disabled and not endpoint.disabled:
+    changes = request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True)
+    reason = endpoint.disabled_reason if request.disabled is None else ""
+    updated = replace(endpoint, **changes, disabled_reason=reason, updated_at=call.now)
+    endpoints.save_endpoint(connection, api_key_id, updated)
+    if endpoint.disabled and not updated.disabled:
         queues.reset_failures(connection, api_key_id, endpoint.endpoint_id)
         wake(connection, api_key_id, {endpoint.endpoint_id}, call.now)
-    return Reply("Advanced webhook endpoint updated successfully.", endpoint.to_wire())
+    return Reply("Advanced webhook endpoint updated successfully.", updated.to_wire())
 
 
-def delete_advanced_webhook_endpoint(call: Call[DeleteEndpointRequest], connection: Connection) -> Reply:
+def delete_endpoint(call: Call[DeleteEndpointRequest], connection: Connection) -> Reply:
     api_key_id, endpoint_id = call.principal.api_key_id, call.request.endpoint_id
     _existing(connection, api_key_id, endpoint_id)
     queues.remove_queue(connection, api_key_id, endpoint_id)
@@ -161,14 +111,14 @@ def delete_advanced_webhook_endpoint(call: Call[DeleteEndpointRequest], connecti
     return Reply("Advanced webhook endpoint deleted successfully.", data)
 
 
-def get_advanced_webhook_endpoint_secret(call: Call[GetEndpointSecretRequest], connection: Connection) -> Reply:
+def get_endpoint_secret(call: Call[GetEndpointSecretRequest], connection: Connection) -> Reply:
     endpoint = _existing(connection, call.principal.api_key_id, call.request.endpoint_id)
     secret = endpoints.open_secret(call.backend.vault, call.principal.api_key_id, endpoint)
     data = {"endpointId": endpoint.endpoint_id, "secret": secret}
     return Reply("Advanced webhook endpoint secret retrieved successfully.", data)
 
 
-def check_key(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
+def check_config(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
     check_public_key(call.request.public_key or "", "data.publicKey")
 
 
