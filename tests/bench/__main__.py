@@ -25,6 +25,7 @@ from tests.bench.nodes import bench_nodes
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
 from tests.bench.pushes import bench_pushes
+from tests.bench.shapes import bench_shapes
 from tests.bench.sources import bench_sources
 from tests.bench.sync import bench_planning, bench_sync
 
@@ -37,7 +38,10 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     ),
     "decisions": (
         "Decisions in process from the index, small and large: time, memory, and how long the index takes to build",
-        lambda folder, options: bench_decisions(folder, scale=options.scale, postgres=options.postgres),
+        lambda folder, options: {
+            **bench_decisions(folder, scale=options.scale, postgres=options.postgres, is_profiled=options.profile),
+            **bench_shapes(folder / "shapes", scale=options.scale, postgres=options.postgres),
+        },
     ),
     "nodes": (
         "From the commit of a revision until the last of ten nodes answers by it",
@@ -104,6 +108,7 @@ def main() -> int:
         metavar="URL",
         help="measure provider, sync, planning, features, console, names and sources on this server, not on SQLite",
     )
+    parser.add_argument("--profile", action="store_true", help="profile decisions, too")
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHES):
