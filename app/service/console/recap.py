@@ -1,16 +1,17 @@
 """The recap for operators: what has changed, failed and waits since yesterday. The overview shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from app.service.console.changed_entries import count_entries
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.run_changes import ACTIONS
 from app.service.console.run_reads import losses
 from app.sync.ledger.failure_lists import FailureCount
-from app.sync.ledger.items import ITEM_KINDS
+from app.sync.ledger.items import ITEM_KINDS, USER_KINDS
 from app.sync.runs.history import Recap, recap, recent_runs
 from app.sync.runs.run import RUNNING, Run, RunStatus
 from app.sync.runs.status import HeldRun
@@ -29,6 +30,10 @@ class Recent(NamedTuple):
     recap: Recap
     events: Sequence[tuple[Run, Sequence[str]]]
     """Runs that held deletes because sources lost records, and what was lost."""
+    entries: tuple[int, int]
+    """The entries of users that were removed, and added."""
+    entry_runs: Sequence[tuple[Run, int, int]]
+    """The runs that removed and added most of them, with the numbers."""
     changed: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     """Kind, and the number of items for each action."""
     failed: Sequence[Run]
@@ -48,14 +53,14 @@ def since_yesterday(
     since = yesterday(now)
     recapped = recap(connection, since)
     changed: dict[str, Any] = recapped.done()
+    runs = recent_runs(connection, PAGE_ROWS, since=since, previews=False, idle=False)
+    of_runs = [(run, count_entries(run, "delete"), count_entries(run, "add")) for run in runs]
     return Recent(
         since=since,
         recap=recapped,
-        events=[
-            (run, losses(run))
-            for run in recent_runs(connection, PAGE_ROWS, since=since, previews=False)
-            if "held" in run.report and losses(run)
-        ],
+        events=[(run, losses(run)) for run in runs if "held" in run.report and losses(run)],
+        entries=(_entries(changed, "delete"), _entries(changed, "add")),
+        entry_runs=sorted((row for row in of_runs if row[1] or row[2]), key=lambda row: (-row[1], -row[2]))[:_SHOWN],
         changed=[
             (kind, [(action, changed[kind].get(action, 0)) for action in ACTIONS])
             for kind in ITEM_KINDS
@@ -66,3 +71,7 @@ def since_yesterday(
         held=held,
         failing={parked: sum(row.items for row in failures if row.parked == parked) for parked in (True, False)},
     )
+
+
+def _entries(changed: Mapping[str, Mapping[str, int]], action: str) -> int:
+    return sum(changed.get(kind, {}).get(action, 0) for kind in USER_KINDS)

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import NamedTuple
 
+from app.contract.errors import Status
 from app.foundation.text import counted
 from app.service.console.run_reads import unread_sources
 from app.sync.plan.rules import Phase
@@ -120,6 +121,10 @@ class ErrorParts(NamedTuple):
     """The operation and the code of the answer."""
     is_explained: bool
     """Whether it names the cause. Otherwise the doctor may find it."""
+
+    @property
+    def refuses_credentials(self) -> bool:
+        return self.call.endswith((f": {Status.UNAUTHENTICATED}", f": {Status.PERMISSION_DENIED}"))
 
 
 def error_parts(error: str) -> ErrorParts:

@@ -91,6 +91,19 @@ def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str
     return [(run, lost) for run in chain if (lost := losses(run))]
 
 
+def held_before(connection: Connection, held: Run) -> Run | None:
+    """The run before of the same scope, if it held as many deletes of each kind and organization."""
+    before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
+    last = next((run for run in before if run.plan_id is not None and run.selection == held.selection), None)
+    return last if last is not None and not losses(held) and _held_numbers(last) == _held_numbers(held) else None
+
+
+def _held_numbers(run: Run) -> list[tuple[object, ...]]:
+    return [
+        tuple(hold.get(name) for name in ("kind", "organizationId", "deletes")) for hold in run.report.get("held", ())
+    ]
+
+
 def _with_nouns(sentence: str) -> str:
     """The sentence with ``users`` for ``user records``."""
     return _RECORDS.sub(lambda kind: noun_of(kind[1]), sentence)

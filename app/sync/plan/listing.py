@@ -71,12 +71,12 @@ def list_changes(
     limit: int = 100,
 ) -> list[PlannedChange]:
     """The next items after the ordinal ``after``."""
-    return _read(connection, plan_id, find(connection, plan_id, criteria, after=after, limit=limit))
+    return read_changes(connection, plan_id, find(connection, plan_id, criteria, after=after, limit=limit))
 
 
 def read_change(connection: Connection, plan_id: str, ordinal: int) -> PlannedChange | None:
     """One item of a plan. None if it does not exist."""
-    return next(iter(_read(connection, plan_id, [ordinal])), None)
+    return next(iter(read_changes(connection, plan_id, [ordinal])), None)
 
 
 def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
@@ -110,7 +110,8 @@ _CONTAINER_PAYLOAD = (
 )
 
 
-def _read(connection: Connection, plan_id: str, ordinals: Sequence[int]) -> list[PlannedChange]:
+def read_changes(connection: Connection, plan_id: str, ordinals: Sequence[int]) -> list[PlannedChange]:
+    """The items of a plan with these ordinals, in their order."""
     if not ordinals:
         return []
     rows = run(

@@ -136,6 +136,29 @@ def visit_items(visitors: Visitors) -> None:
     for number in range(1, len(_items()) + 1):
         visitors.show("item", run=run.run_id, ordinal=number)
     visitors.show("item", run=earlier.run_id, ordinal=1)
+    for run in _with_entries(office):
+        visitors.show("run", id=run.run_id)
+        visitors.show("overview")
+
+
+def _with_entries(office: Office) -> Iterator[Run]:
+    """Runs that changed entries of users: many, too many to list, none, and those of an empty backend."""
+    done = {"kind": "documentUser", "container_id": "plan", "operation": "add_users", "action": "add", "status": "done"}
+    was = json.dumps(KNEW | {"accessRole": "viewer"}, separators=(",", ":"))
+    rows = [{**done, "item_id": f"u{number}", "organization_id": f"o{number % 2}"} for number in range(12)]
+    rows += [{**done, "item_id": "ada", "action": "delete", "container_id": f"d{number}"} for number in range(4)]
+    rows += [{**done, "item_id": "bob", "action": "update", "was": was, "access_role": "editor"}]
+    rows += [{**done, "kind": "organizationUser", "container_id": "", "item_id": "eve"}]
+    rows += [{**done, "kind": "document", "action": "update", "operation": "update_document_access", "item_id": "plan"}]
+    rows += [{**done, "item_id": "x", "status": status} for status in ("failed", "held", "waiting")]
+    report: dict[str, Any]
+    for report, entries in (({}, 1), ({}, 6_000), ({}, 0), ({}, 2), ({"verify": {"seen": 0, "missing": 0}}, 1)):
+        run = _planned(office, rows)
+        ended = {"finished_at": office.time(), "report": report}
+        of_users = {"add": {"planned": entries, "done": entries}, "delete": {"done": max(0, entries - 1)}}
+        waiting = {"add": {"planned": 30, "done": 25, "failed": 2, "waiting": 2, "held": 1}}
+        counts = {"documentUser": of_users, "folder": waiting}
+        yield office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, counts=counts, **ended)
 
 
 FAILURE = {"kind": "document", "organization_id": "acme", "container_id": "", "retry_at": 0, "deleting": False}

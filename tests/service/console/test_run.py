@@ -3,6 +3,8 @@
 import json
 import re
 from datetime import timedelta
+from html import unescape
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -16,12 +18,24 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.items import ItemKey
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow
+from app.sync.plan.stored import read_run_counts
 from app.sync.plan.summary import PlanPart
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office
-from tests.service.console.states import applying, approved_partial, approved_planning, broken, planned, refused, unread
+from tests.service.console.states import (
+    applying,
+    approved_partial,
+    approved_planning,
+    broken,
+    planned,
+    planning,
+    refused,
+    unread,
+)
 from tests.service.console.test_pages import HOSTILE, planned_run
+from tests.service.console.visitors import add_rows
+from tests.worlds.plan_parts import note_parts
 
 ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x</b>"}
 
@@ -396,7 +410,8 @@ def test_a_failed_run_states_its_cause_and_that_nothing_was_changed(office: Offi
     html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
     text = text_of(html)
     assert "The backend refuses the credentials: The API key is suspended. Nothing was changed in the backend." in text
-    assert "The next sync tries again." in text
+    assert "Each sync fails until the settings have valid credentials: set backend.api_key and" in text
+    assert "tries again" not in text
     assert "add_documents: UNAUTHENTICATED" in text
     assert "Find the cause" not in text
     assert "Planned changes" in text
@@ -429,3 +444,94 @@ def test_a_sentence_about_one_page_of_items_is_about_that_page(office: Office) -
     )
     assert "All items are in Acme acme" in whole
     assert "on this page" not in whole
+
+
+MEMBER = {"phase": 50, "action": "add", "kind": "organizationUser", "operation": "add_users", "container_id": ""}
+HANDBOOK = {"phase": 60, "kind": "documentUser", "container_id": "handbook", "action": "add", "operation": "add_users"}
+LEFT = {"phase": 120, "action": "delete", "kind": "documentUser", "operation": "delete_users"}
+
+
+def _ended(office: Office, rows: list[dict[str, Any]], status: RunStatus = RunStatus.DONE, **values: Any) -> Run:
+    """A run with these items of users, which are done unless they have another status."""
+    run = planning(office)
+    row = {"plan_id": run.run_id, "organization_id": "acme", "scope": "[]", "reason": "so", "status": "done"}
+    rows = [row | {"ordinal": ordinal} | each for ordinal, each in enumerate(rows, 1)]
+    add_rows(office, PlanItemRow, rows)
+    with writing(office.engine) as connection:
+        note_parts(connection, run.run_id)
+        values["counts"] = read_run_counts(connection, run.run_id)
+    values |= {"plan_id": run.run_id, "finished_at": office.time()}
+    return office.runs.move(run.run_id, RunStatus.PLANNING, status, **values)
+
+
+def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) -> None:
+    rows = [MEMBER | {"item_id": "ada"}, *(HANDBOOK | {"item_id": each} for each in ("ada", "bob"))]
+    rows += [LEFT | {"item_id": "dan", "container_id": f"d{number}"} for number in range(5)]
+    rows += [LEFT | {"item_id": "dan", "container_id": "held", "status": "held"}]
+    run = _ended(office, rows)
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("run", id=run.run_id))
+    text = text_of(html)
+    assert "1 user lost 5 entries 2 users gained 3 entries" in text
+    assert "the access behind the 1 held delete ended then" in text
+    assert "dan 5 0 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
+    assert "ada 0 2 0 gained membership, gained document Handbook handbook" in text
+    assert text.index("Who gained and lost access") < text.index("Changes in the backend")
+    assert "Users whose entries changed" not in text
+    link = re.search(r'href="([^"]+)">5</a>', html)
+    assert link is not None
+    assert "5 items match" in browser.get(unescape(link[1]))
+    overview = text_of(browser.get(address("overview")))
+    assert "5 entries lost 3 gained" in overview
+    assert "5 lost, 3 gained An entry is" in overview
+
+
+def test_entries_of_a_large_run_are_only_counted(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _ended(office, [HANDBOOK | {"item_id": each} for each in ("ada", "bob", "cleo")])
+    monkeypatch.setattr("app.service.console.changed_entries.MAX_ENTRIES", 2)
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "3 entries of users added" in text
+    assert "user gained" not in text
+
+
+def test_the_first_sync_is_one_sentence(office: Office) -> None:
+    rows = [HANDBOOK | {"item_id": each} for each in ("ada", "bob")]
+    run = _ended(office, rows, report={"verify": {"seen": 0, "missing": 0}})
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "The backend was empty. This sync added 2 entries of users to the backend." in text
+    again = _ended(office, rows, report={"verify": {"seen": 0, "missing": 2}})
+    assert "2 users gained 2 entries" in text_of(office.browser(Role.VIEWER).get(address("run", id=again.run_id)))
+
+
+def test_a_run_begins_with_what_it_sent_and_folds_what_waits(office: Office) -> None:
+    hold = {"kind": "documentUser", "organizationId": "acme", "deletes": 2, "ledger": 9, "limit": "delete_count"}
+    kept = [LEFT | {"item_id": each, "container_id": "x", "status": "held"} for each in ("dan", "eve")]
+    until = {"held_at": office.time(), "held_until": office.time() + timedelta(days=7), "report": {"held": [hold]}}
+    first = _ended(office, [*kept, HANDBOOK | {"item_id": "ada"}], RunStatus.HELD, **until)
+    browser = office.browser(Role.VIEWER)
+    assert "<details><summary>2 deletes" not in browser.get(address("run", id=first.run_id))
+    failed = {"item_id": "bob", "status": "failed", "message": "no"}
+    run = _ended(office, [*kept, HANDBOOK | {"item_id": "ada"}, HANDBOOK | failed], RunStatus.HELD, **until)
+    html = browser.get(address("run", id=run.run_id))
+    assert "<details><summary>2 deletes, as many as the" in html
+    assert html.index("Changes in the backend") < html.index("Deletes that wait for approval")
+    items = html.partition('data-part="items"')[2]
+    assert re.findall(r"ordinal=(\d+)", items) == ["4", "3"]
+    assert "Not sent by this run: 2 held" in text_of("<main" + items)
+    assert ">Sent 2</a>" in html
+    for query, ordinals in (({"status": "all"}, ["1", "2", "3", "4"]), ({"status": "held"}, ["1", "2"])):
+        items = browser.get(address("run", id=run.run_id, **query)).partition('data-part="items"')[2]
+        assert re.findall(r"ordinal=(\d+)", items) == ordinals
+        assert "Not sent by" not in items
+
+
+def test_of_many_sent_items_the_first_are_shown(office: Office) -> None:
+    kept = LEFT | {"item_id": "dan", "container_id": "x", "status": "held"}
+    run = _ended(office, [kept, *(HANDBOOK | {"item_id": f"u{number:02}"} for number in range(30))])
+    browser = office.browser(Role.VIEWER)
+    items = browser.get(address("run", id=run.run_id)).partition('data-part="items"')[2]
+    assert items.count("ordinal=") == 20
+    link = re.search(r'href="([^"]+)#items">Next 50', items)
+    assert link is not None
+    rest = browser.get(unescape(link[1])).partition('data-part="items"')[2]
+    assert re.findall(r"ordinal=(\d+)", rest) == [str(number) for number in range(22, 32)]

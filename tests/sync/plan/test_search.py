@@ -22,6 +22,7 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.access_impact import access_ids, list_access
+from app.sync.plan.changed_users import changed_users
 from app.sync.plan.fields import all_fields
 from app.sync.plan.listing import item_history, list_changes, read_change
 from app.sync.plan.search import ItemFilter, count, find
@@ -204,6 +205,7 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
         parts_of(connection, "large", "acme")
         largest_impact(connection, "large", 10)
         affected(connection, "large")
+        changed_users(connection, "large")
         list_access(connection, "large", after=100)
         failures_page(connection, world.ledger_id, parked=True, after=("folder", "acme", "", "f100", False))
         failures_page(

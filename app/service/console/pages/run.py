@@ -12,13 +12,14 @@ from app.access.problems import ProblemSort
 from app.foundation.audit import AuditAction, subject_of_refused
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
+from app.service.console.changed_entries import changed_entries
 from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import cause_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.problems import WORDS
 from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
 from app.service.console.run_progress import phase_rows, stage_rows
-from app.service.console.run_reads import losses_behind, unread_sources
+from app.service.console.run_reads import held_before, losses_behind, unread_sources
 from app.service.console.runs import enqueue, find_run, held_now, read_run, show_conflict, shown_status
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
@@ -30,9 +31,12 @@ from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
 from app.sync.runs.audit import requested_action
 from app.sync.runs.report import impact_sentence, report_lines
-from app.sync.runs.run import Run, RunConflictError, RunRequest, RunStatus
+from app.sync.runs.run import ENDS, Run, RunConflictError, RunRequest, RunStatus
 from app.sync.runs.status import applied_by, superseded_by
 
+_ALL = "all"
+"""The status of the filter for all items of a run that did not send them all."""
+_UNSENT = tuple(status for status in ITEM_STATUSES if status not in {"planned", "done", "failed"})
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
@@ -86,7 +90,7 @@ def _current_context(connection: Connection, run: Run, now: datetime) -> dict[st
 
 def _item_filters(parameters: Mapping[str, str]) -> dict[str, str]:
     """The filters of items. Raises ``BadRequest`` for unknown values, and ``NotFound`` for invalid ids."""
-    one_of(parameters["status"], ITEM_STATUSES, "status")
+    one_of(parameters["status"], (*ITEM_STATUSES, _ALL), "status")
     one_of(parameters["kind"], ITEM_KINDS, "kind")
     one_of(parameters["action"], ACTIONS, "action")
     if not may_be_stored(parameters["organization"], parameters["item"]):
@@ -100,13 +104,20 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     listed = _listed_counts(connection, run, parts) if run.approved_at is not None else counted
     phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
-    items = _items(connection, run, filters, after, parts)
+    unsent = _unsent(run, listed)
+    if unsent and after is None and not any(filters.values()):
+        items = _sent_items(connection, run)
+    else:
+        items = _items(connection, run, filters, after, parts)
+    lost = losses_behind(connection, run) if run.report.get("held") and not run.dry_run else []
     verified = run.report.get("verify", {})
     holds = hold_rows(run.report.get("held")) if run.total("held") else []
     plan = _plan_context(connection, run.plan_id)
     scope = [("organization", "", item_id) for item_id in run.organization_ids[:_ROWS_SHOWN]]
     scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, plan["impact"]), *scope]
+    entries = None if plan["totals"].changes else changed_entries(connection, run)
+    mentions += entries.mentions() if entries is not None else ()
     mentions += cause_mentions(plan["totals"].of_causes[:_ROWS_SHOWN])
     mentions += [("organization", "", item_id) for item_id in list(plan["totals"].of_organization)[:_ROWS_SHOWN]]
     return {
@@ -114,7 +125,10 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
         "stages": stage_rows(run, listed),
         "unread": unread_sources(run),
-        "lost": losses_behind(connection, run) if run.report.get("held") and not run.dry_run else [],
+        "lost": [(one, lines) for one, lines in lost if one.run_id == run.run_id],
+        "lost_before": [(one, lines) for one, lines in lost if one.run_id != run.run_id],
+        "held_before": held_before(connection, run) if holds and not run.dry_run else None,
+        "unsent": unsent,
         "pairs_lost": run.report.get("impact", {}).get("lose", 0),
         "sent": sum(phase.sent for phase in phases),
         "to_send": sum(phase.to_send for phase in phases),
@@ -126,6 +140,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "resource_kinds": RESOURCE_KINDS,
         "holds": holds,
         "names": read_names(connection, mentions),
+        "entries": entries,
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
         "verified": verified,
         "differences": sum(int(verified.get(finding) or 0) for finding in _DIFFERENCES),
@@ -162,6 +177,27 @@ def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) 
     return dict.fromkeys(ITEM_STATUSES, 0) | count_by_status(connection, run.plan_id) | {"planned": items}
 
 
+def _unsent(run: Run, listed: Mapping[str, int]) -> dict[str, int]:
+    """Status → the number of items that a run did not send that has sent others and has ended."""
+    if run.dry_run or run.status not in ENDS or not listed["done"] + listed["failed"]:
+        return {}
+    return {status: listed[status] for status in _UNSENT if listed[status]}
+
+
+def _sent_items(connection: Connection, run: Run) -> dict[str, Any]:
+    """As ``_items``, of the items that the run sent: the first failed ones, and then others."""
+    items: list[PlannedChange] = []
+    next_page = ""
+    for status in ("failed", "done"):
+        rows = _FIRST_ITEMS - len(items)
+        if run.plan_id is not None and rows:
+            found = list_changes(connection, run.plan_id, criteria=ItemFilter(status=status), limit=rows + 1)
+            items += found[:rows]
+            if len(found) > rows:
+                next_page = address("run", id=run.run_id, status=status, after=found[rows - 1].ordinal)
+    return {"items": items, "matching": 0, "are_all_shown": False, "is_filtered": False, "next_page": next_page}
+
+
 def _items(
     connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
 ) -> dict[str, Any]:
@@ -169,7 +205,7 @@ def _items(
     items: list[PlannedChange] = []
     matching: int | None = 0
     criteria = ItemFilter(
-        status=filters["status"] or None,
+        status=None if filters["status"] in {"", _ALL} else filters["status"],
         kind=filters["kind"] or None,
         action=filters["action"] or None,
         organization_id=filters["organization"] or None,
