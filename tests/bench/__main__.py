@@ -16,10 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from app.foundation.logs import LogSettings, configure_logs
+from tests.bench.alternatives import bench_alternatives
 from tests.bench.console import bench_console
 from tests.bench.decisions import bench_decisions
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
+from tests.bench.lists import bench_lists
 from tests.bench.names import bench_names
 from tests.bench.nodes import bench_nodes
 from tests.bench.provider import bench_provider
@@ -42,6 +44,16 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
             **bench_decisions(folder, scale=options.scale, postgres=options.postgres, is_profiled=options.profile),
             **bench_shapes(folder / "shapes", scale=options.scale, postgres=options.postgres),
         },
+    ),
+    "alternatives": (
+        "Decisions with PyCasbin and Cedar at the largest size that each can hold, beside the index",
+        lambda folder, options: bench_alternatives(folder, scale=options.scale),
+    ),
+    "lists": (
+        "First pages of what a user may open, and of who may open a document",
+        lambda folder, options: bench_lists(
+            folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
+        ),
     ),
     "nodes": (
         "From the commit of a revision until the last of ten nodes answers by it",
@@ -106,7 +118,7 @@ def main() -> int:
     parser.add_argument(
         "--postgres",
         metavar="URL",
-        help="measure provider, sync, planning, features, console, names and sources on this server, not on SQLite",
+        help="measure on this server, not on SQLite; all but alternatives, syncing and judgments",
     )
     parser.add_argument("--profile", action="store_true", help="profile decisions, too")
     parser.add_argument("--json", type=Path, help="write the figures into this file, too")

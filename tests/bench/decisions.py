@@ -60,11 +60,10 @@ def bench_decisions(
     return figures
 
 
-def fill(engine: Engine, size: Size) -> None:
-    """Creates and fills the tables."""
+def fill(engine: Engine, size: Size, more: Sequence[Callable[[Builder], None]] = ()) -> None:
+    """Creates and fills the tables. ``more``: functions that add rows."""
     make_tables(engine, METADATA)
-    parts: Sequence[Callable[[Builder], None]] = (people, places, grants)
-    build(engine, size, print, parts)
+    build(engine, size, print, [people, places, grants, *more])
     with writing(engine) as connection:
         connection.execute(insert(REVISION), [{"revision": 1, "created_at": NOW_MS, "changes": "{}"}])
         connection.exec_driver_sql("ANALYZE")
@@ -91,15 +90,15 @@ def _measure(engine: Engine, folder: Path, size: Size, *, is_profiled: bool) -> 
     medians = []
     for users in (1, QUESTIONS):
         # The first batches load modules and fill Python's own caches.
-        times = sorted([_time(index, _batch(chance, size, users)) for _ in range(BATCHES)][100:])
+        times = sorted([_time(index, batch_of(chance, size, users)) for _ in range(BATCHES)][100:])
         label = "of one user" if users == 1 else f"of {users} users"
         medians.append(statistics.median(times))
         figures[f"decision in a batch {label} us"] = round(medians[-1] / QUESTIONS, 2)
         figures[f"batch {label} p99 us"] = round(times[len(times) * 99 // 100])
     if is_profiled:
-        figures |= _profile(index, [_batch(chance, size, 1) for _ in range(BATCHES)])
+        figures |= _profile(index, [batch_of(chance, size, 1) for _ in range(BATCHES)])
     index.close()
-    asked = [_batch(chance, size, 1) for _ in range(PLAIN_BATCHES)]
+    asked = [batch_of(chance, size, 1) for _ in range(PLAIN_BATCHES)]
     start = time.perf_counter()
     for batch in asked:
         with Session(engine) as session:
@@ -148,27 +147,27 @@ def print_memory(url: str, folder: str, scale: float) -> None:
     """Prints the growth of this process by the batches of ``_measure``, in bytes."""
     index, size, chance = index_of(open_engine(url), Path(folder)), Size(scale), random.Random(7)
     index.update()
-    first = _batch(chance, size, QUESTIONS)
+    first = batch_of(chance, size, QUESTIONS)
     for _ in range(200):
         # Loads modules and fills Python's own caches.
         _time(index, first)
-    before, most = _private_bytes(), 0
+    before, most = private_bytes(), 0
     for number in range(2 * BATCHES):
-        _time(index, _batch(chance, size, 1 if number < BATCHES else QUESTIONS))
+        _time(index, batch_of(chance, size, 1 if number < BATCHES else QUESTIONS))
         if number % 20 == 0:
-            most = max(most, _private_bytes())
+            most = max(most, private_bytes())
     assert index.state.revision, "the database answered"
     print(most - before)
     index.close()
 
 
-def _private_bytes() -> int:
+def private_bytes() -> int:
     """The memory of this process without mapped files, which all processes share."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
-def _batch(chance: random.Random, size: Size, users: int) -> list[PlainQuestion]:
+def batch_of(chance: random.Random, size: Size, users: int) -> list[PlainQuestion]:
     """Questions about documents of the largest organization."""
     asking = [chance.randrange(size.large) for _ in range(users)]
     return [
