@@ -7,10 +7,7 @@ have the names of the lasting tables that it would change. On that connection, t
 Everything that reads and plans works on a candidate as on the database itself. The candidate ends with its connection.
 Tables without a shadow are those of the database, so a plan that is made from a candidate is stored like any other.
 
-Only tables that would change are copied, each before its first row is written. While the sources are read, other
-processes may change the database; afterwards one snapshot compares what was read with the database. If the access model
-changed within the last ten minutes, the refresh also copies all of it in that snapshot. Otherwise a change while the
-plan is made ends the run.
+Only tables that would change are copied, each before its first row is written.
 """
 
 from collections.abc import Iterable, Iterator

@@ -152,11 +152,6 @@ def oldest_good_read(states: Sequence[SourceState]) -> int | None:
     return min(good, default=None)
 
 
-def last_good_read(states: Sequence[SourceState]) -> int | None:
-    """When a configured source was last read well, in epoch milliseconds. None: never."""
-    return max((state.last_good_at or 0 for state in states if state.is_configured), default=0) or None
-
-
 def export_records(connection: Connection) -> Iterator[Record]:
     """Every effective record of the access model, referred-to kinds first, each kind in the order of its key.
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic.alias_generators import to_camel
 
 from app.access.records import (
     AccessRole,
@@ -97,11 +97,6 @@ class RecordKind:
     def column_fields(self) -> Sequence[RecordField]:
         """The fields that have a column of their own in tables. The others are in the payload."""
         return tuple(field for field in self.fields if field.type is not FieldType.TEXT)
-
-    @property
-    def snake_name(self) -> str:
-        """The name in tables: ``group_member``."""
-        return to_snake(self.name)
 
 
 def _make_kind(record: type[Record]) -> RecordKind:

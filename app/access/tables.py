@@ -13,6 +13,7 @@ not parse it. Times are epoch milliseconds, UTC.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pydantic.alias_generators import to_snake
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, false, text
 from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
@@ -60,7 +61,7 @@ def record_table(
     The fields are in the order of ``VALUES_FROM_RECORD``. ``with_rowid``: the table is not ``CLUSTERED``.
     """
     table = Table(
-        f"{prefix}_{kind.snake_name}",
+        f"{prefix}_{to_snake(kind.name)}",
         METADATA,
         *(
             Column(

@@ -1,14 +1,6 @@
 """Retries of a call, and the rate limiter that all calls of a client share.
 
-The rules are in ``app/sync/apply/README.md``, "Tries of one call":
-
-- no connection, or an unknown outcome: up to 5 retries, with exponential backoff and jitter;
-- throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within a limit, or back off if it
-  does not ask, until the waits add up to ``max_waiting``. A throttled call halves the number of concurrent calls and
-  pauses all of them. Each round of successful calls raises it slowly;
-- every other response ends the call.
-
-Operations that create something on each call are retried only if nothing was sent.
+The rules: ``app/sync/apply/README.md``, "Tries of one call".
 """
 
 import random
@@ -44,7 +36,8 @@ class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
 
 @dataclass
 class RateLimiter:
-    """Limits the concurrent calls of a client."""
+    """Limits the concurrent calls of a client. A throttled call halves the limit and pauses all calls; successful calls
+    raise it slowly."""
 
     limit: int
     """The maximum."""
@@ -185,7 +178,7 @@ class CallState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """Applies the rules above. Threads may share it."""
+    """Applies the rules. Threads may share it."""
 
     policy: RetryPolicy
     limiter: RateLimiter

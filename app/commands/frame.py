@@ -9,6 +9,7 @@ This module and the modules of commands import only what ``--help`` needs. Comma
 import errno
 import importlib
 import logging
+import os
 import signal
 import sys
 import traceback
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from app.commands.screen import colours_disabled
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class UsherCommands(UsherGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command and turns errors into lines and exit codes."""
-        if colours_disabled():
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
             # Commands inherit it, and click removes the colours from all output.
             ctx.color = False
         try:

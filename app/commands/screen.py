@@ -3,7 +3,6 @@
 Text from a directory, a backend or a database is passed through ``printable`` and never interpreted as markup.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -18,11 +17,6 @@ _STYLES: Mapping[str, str] = {
     **dict.fromkeys(("denied", "delete", "failed", "parked"), "red"),
     **dict.fromkeys(("cancelled", "discarded", "default"), "dim"),
 }
-
-
-def colours_disabled() -> bool:
-    """Whether the environment disables colours."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def on_terminal() -> bool:

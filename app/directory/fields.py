@@ -32,15 +32,12 @@ ACCESS_FIELDS = ("accessType", "accessRole", "expiresAt", "disabled")
 
 
 class MalformedRecordError(ValueError):
-    """An object is not a valid record. The message begins with the name of the field."""
+    """An object is not a valid record. The message begins with the name of the field. ``advice`` is for authors of
+    files."""
 
-
-class NotTextError(MalformedRecordError):
-    """A field has a number, or true or false, in place of a text. The message advises authors of files."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem}; put it in quotes")
-        self.problem = problem
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem, self.advice = problem, advice
 
 
 class RepeatedKeys(dict[str, object]):
@@ -143,8 +140,8 @@ def _is_replaced(letter: str) -> bool:
 
 def checked_text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        problem = f"{name}: must be text, but is {name_of_type(value)}"
-        raise (NotTextError if isinstance(value, bool | int | float) else MalformedRecordError)(problem)
+        advice = "put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise MalformedRecordError(f"{name}: must be text, but is {name_of_type(value)}", advice)
     if "\0" in value:
         raise MalformedRecordError(f"{name}: contains a NUL character")
     if not value.isascii():

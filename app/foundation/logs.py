@@ -50,7 +50,10 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S" if as_text else "iso", utc=not as_text),
         structlog.processors.StackInfoRenderer(),
     ]
-    render = _text_renderer(colors=stream.isatty()) if as_text else _render_json
+    text_renderer = structlog.dev.ConsoleRenderer(
+        colors=stream.isatty(), pad_event_to=34, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+    )
+    render = text_renderer if as_text else _render_json
     last: list[Processor] = [structlog.processors.format_exc_info, mask_secrets, render]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
@@ -75,12 +78,6 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
         # A service that reloads its settings may have used loggers of modules with the previous ones.
         cache_logger_on_first_use=False,
-    )
-
-
-def _text_renderer(*, colors: bool) -> Processor:
-    return structlog.dev.ConsoleRenderer(
-        colors=colors, pad_event_to=34, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
     )
 
 

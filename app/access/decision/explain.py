@@ -55,11 +55,7 @@ def explain(view: AccessView, question: QuestionLike, now: datetime, policy: Dec
 def reason_of(question: QuestionLike, decision: Decision, mention: Mention | None = None) -> str:
     """The rule of a decision in words, as part of a sentence. ``mention`` returns the text for a record, by default its
     id."""
-    return _REASONS[decision.rule].format(_Names(question, decision, mention or _id_alone))
-
-
-def _id_alone(_kind: str, item_id: str) -> str:
-    return named(item_id)
+    return _REASONS[decision.rule].format(_Names(question, decision, mention or (lambda _, item_id: named(item_id))))
 
 
 def _steps(view: AccessView, question: QuestionLike, decision: Decision) -> Iterator[Record]:

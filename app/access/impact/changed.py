@@ -1,8 +1,8 @@
 """Finds the ids of records that a candidate changes in fields that decisions read, by organization.
 
 The first step of an access impact. A candidate is a read of the directory that is not published
-(``app.access.candidate``). The refresh that made it left its changes in temporary tables
-(``app.access.refresh.merge``), which this module reads in the same transaction.
+(``app.access.candidate``). The refresh that made it left its changes in the ``delta`` tables
+(``app.access.refresh.tables``), which this module reads in the same transaction.
 """
 
 # ruff: noqa: S608 - these texts consist of constants and names of tables
@@ -34,7 +34,7 @@ _Value = TypeVar("_Value")
 
 
 class Sided(NamedTuple, Generic[_Value]):
-    """The same thing before and after the change."""
+    """A value before and after the change."""
 
     before: _Value
     after: _Value
@@ -48,7 +48,6 @@ UserState = bool | None
 
 _KINDS: Sequence[type[Record]] = (Membership, Group, GroupMember, Folder, Document, Grant)
 """The kinds within an organization that decisions about whole resources read."""
-
 
 Tables = Mapping[type[Record], str]
 """The tables of one state of the access model, by kind."""
@@ -128,10 +127,9 @@ class ChangedModel:
     ) -> Iterator[tuple[Any, ...]]:
         """The rows of a delta whose fields for decisions differ."""
         tables, (before, after) = MODEL_TABLES_OF_KIND[kind.kind], self._sides
-        beside = {*tables.keys, "payload", "digest", "source_id"}
-        fields = Columns(
-            (tables.keys[0], *(column.name for column in tables.model.columns if column.name not in beside))
-        )
+        ignored = {*tables.keys, "payload", "digest", "source_id"}
+        # With a column of the key, so that it is never empty.
+        fields = Columns((tables.keys[0], *(column.name for column in tables.model.c if column.name not in ignored)))
         statement = (
             f"SELECT {selected} FROM {tables.delta.name} d"
             f" LEFT JOIN {before[kind]} b ON {tables.keys:b=d} LEFT JOIN {after[kind]} a ON {tables.keys:a=d}"
@@ -140,23 +138,22 @@ class ChangedModel:
         yield from map(tuple, run(self._connection, statement, parameters))
 
     def _add(self, kind: type[Record], key: tuple[str, ...]) -> None:
-        changed = self._organization(key[0])
+        organization_id, *ids = key
+        changed = self._organization(organization_id)
         changed.kinds.add(kind)
-        if kind is Membership:
-            changed.users.add(key[1])
-        elif kind is Group:
-            changed.groups.add(key[1])
-        elif kind is GroupMember:
-            _, _, user_id, member_group_id = key
-            (changed.grouped if user_id else changed.groups).add(user_id or member_group_id)
-        elif kind is Folder:
-            changed.places.add(("folder", key[1]))
-        elif kind is Document:
-            changed.places.add(("document", key[1]))
-        else:
-            _, folder_id, document_id, user_id, group_id = key
+        if kind is Grant:
+            folder_id, document_id, user_id, group_id = ids
             place: Place = ("folder", folder_id) if folder_id else ("document", document_id)
             (changed.user_grants[user_id] if user_id else changed.group_grants[group_id]).add(place)
+        elif kind is GroupMember:
+            _, user_id, member_group_id = ids
+            (changed.grouped if user_id else changed.groups).add(user_id or member_group_id)
+        elif kind is Membership:
+            changed.users.update(ids)
+        elif kind is Group:
+            changed.groups.update(ids)
+        else:
+            changed.places.update(("folder" if kind is Folder else "document", item_id) for item_id in ids)
 
     def _add_changed_users(self) -> None:
         users = {"users": json_list(self.users)}

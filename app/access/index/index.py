@@ -46,7 +46,7 @@ from app.access.index.waiting import RevisionWaiter, pause_after
 from app.access.refresh.model_changes import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION, latest_revision
 from app.access.sql_view import SqlView
-from app.foundation.clock import Clock, Sleep
+from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
@@ -117,7 +117,6 @@ class AccessIndex:
         max_staleness: float = 0,
         turns: int = 1_000,
         check_schema: Callable[[], None] = lambda: None,
-        sleep: Sleep = time.sleep,
         observe_delay: Callable[[float], None] = lambda _: None,
         uptime: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)),
     ) -> None:
@@ -131,7 +130,6 @@ class AccessIndex:
         self._uptime = uptime
         self._max_staleness = max_staleness
         self._check_schema = check_schema
-        self._sleep = sleep
         self._observe_delay = observe_delay
         self._confirmations = Confirmations(folder / "confirmed", clock=clock, uptime=uptime)
         self._waiter = RevisionWaiter(engine, folder / "wake")
@@ -191,7 +189,7 @@ class AccessIndex:
         until = self._uptime() + timeout
         while 0 < self.state.revision < revision and self._uptime() < until:
             self._waiter.wake()
-            self._sleep(0.005)
+            time.sleep(0.005)
 
     def _is_usable(self) -> bool:
         staleness = self._staleness()
@@ -274,7 +272,8 @@ class AccessIndex:
         try:
             self._check_schema()
             with reading(self._engine) as connection:
-                newest = _newest(connection)
+                revision, created_at = latest_revision(connection)
+                newest = None if created_at is None else Stamp(revision, created_at)
                 self._catch_up(connection, newest)
         except SchemaNewerError:
             self._condition = Condition.INCOMPATIBLE
@@ -419,11 +418,6 @@ class AccessIndex:
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
-
-
-def _newest(connection: Connection) -> Stamp | None:
-    revision, created_at = latest_revision(connection)
-    return None if created_at is None else Stamp(revision, created_at)
 
 
 def _is_logged(connection: Connection, stamp: Stamp, newest: Stamp) -> bool:

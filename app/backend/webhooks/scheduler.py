@@ -19,6 +19,7 @@ class DueKey(NamedTuple):
     failed: bool
     """Whether the last attempt failed in all of its due queues."""
     since: int
+    """The time from which the first of them may be sent, in epoch milliseconds."""
 
 
 class Scheduler:

@@ -15,7 +15,7 @@ from app.access.kinds import KINDS
 from app.access.records import Fill, Record, User
 from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, RequestedFields
-from app.directory.fields import ACCESS_FIELDS, MalformedRecordError, NotTextError, check_json, name_of_type
+from app.directory.fields import ACCESS_FIELDS, MalformedRecordError, check_json, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, EvaluationError, Expression, Value, Variables, language
 from app.directory.mapping.settings import RuleSettings
 
@@ -239,10 +239,8 @@ class MemberRule:
 def _made(fields: dict[str, object], kind: str) -> Outcome:
     try:
         return Made(*record_from_object(fields, kind))
-    except NotTextError as error:
-        return NotMade(f"{error.problem}; write string(…) around it")
     except MalformedRecordError as error:
-        return NotMade(str(error))
+        return NotMade(f"{error.problem}; write string(…) around it" if error.advice else error.problem)
 
 
 class Rules:

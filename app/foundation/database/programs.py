@@ -1,4 +1,4 @@
-"""The schemas of the two programs that have a database: their migrations, the owner of a database, and compatibility.
+"""Which of the two programs owns a database, and whether this version can use its schema.
 
 An upgrade stores the oldest revision whose software can still use the database. A process of an older version continues
 if it has that revision, and stops using the database if not.
@@ -89,7 +89,8 @@ def owner_of(tables: Collection[str]) -> Program | None:
 
 
 def has_shared_version_table(connection: Connection, program: Program) -> bool:
-    """Whether it is the program's database, with the version table of 1.0.0. Raises ``ForeignDatabaseError``."""
+    """Whether it is the program's database with the version table of 1.0.0. Raises ``ForeignDatabaseError`` if the
+    database is that of other software."""
     tables = frozenset(inspect(connection).get_table_names())
     owner = owner_of(tables)
     if owner is not None and owner != program:

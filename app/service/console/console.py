@@ -12,7 +12,7 @@ from flask import Response, make_response, request
 from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
 
-from app.access.contents import last_good_read, source_states
+from app.access.contents import source_states
 from app.access.decision.decide import DecisionPolicy
 from app.access.index.index import IndexState
 from app.access.index.turns import DatabaseTurns
@@ -192,7 +192,7 @@ class Console:
             ledger_id = ledger_in_use(connection)
             parked = 0 if ledger_id is None else count_parked(connection, ledger_id, limit=COUNT_LIMIT + 1)
             sources = [state for state in source_states(connection) if state.is_configured]
-            read_at = last_good_read(sources)
+            read_at = max((state.last_good_at or 0 for state in sources), default=0) or None
             revision = current_revision(connection)
         return {
             "current": current,

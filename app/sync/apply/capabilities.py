@@ -2,11 +2,8 @@
 
 The rules: ``app/sync/apply/README.md``, "What the backend lacks".
 
-Every backend has the core operations. It may lack any of the extended ones, which the first call discovers. This run
-then does not call the operation again, and its items count as done, so that not every run tries them. The backend may
-lack it only for a while, for example during an upgrade. So the items are stored with the operation, and become
-unconfirmed when the backend has it again: the next plan sends them. Their table is called ``untold_item``, and its
-column ``plain`` contains whether an item was sent without its role or access type.
+The table of these items is called ``untold_item``, and its column ``plain`` contains whether an item was sent without
+its role or access type.
 
 In a preview the items of a missing operation are ``skipped``, with a message that begins with ``_UNSUPPORTED``. Before
 the plan is applied they become ``planned`` again, because the backend may have the operation by then.

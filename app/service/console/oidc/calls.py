@@ -155,7 +155,7 @@ class Cached(Generic[T]):
                 raise
             if value is None:
                 raise
-            _log.warning("issuer_failed", problem=str(error), goes_by=f"its {self._label} of {self.age:.0f} s ago")
+            _log.warning("issuer_failed", problem=str(error), uses=f"its {self._label} of {self.age:.0f} s ago")
             return value
         self._value, self._read_at = new, monotonic()
         return new
