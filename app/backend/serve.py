@@ -21,7 +21,8 @@ from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import EmbedderUnavailableError
 from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
-from app.backend.security.vault import SecretKeyError, check_secret_key, open_vault
+from app.backend.security.secret_key import SecretKeyError
+from app.backend.security.vault import check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks.delivery import DeliveryWorker, join, run_workers

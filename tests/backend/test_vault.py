@@ -8,7 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from app.backend.schema import METADATA
-from app.backend.security.vault import SecretKeyError, UnreadableSecretError, Vault, check_secret_key, open_vault
+from app.backend.security.secret_key import SecretKeyError
+from app.backend.security.vault import UnreadableSecretError, Vault, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.foundation.database.engine import open_engine
 from tests.tables import make_tables

@@ -99,7 +99,8 @@ def test_such_a_settings_file_is_refused(sort: str, tmp_path: Path) -> None:
 def test_the_key_of_the_self_hosted_backend(sort: str, tmp_path: Path) -> None:
     from random import Random
 
-    from app.backend.security.vault import SecretKeyError, open_vault
+    from app.backend.security.secret_key import SecretKeyError
+    from app.backend.security.vault import open_vault
     from app.backend.settings import SelfHostedBackendSettings
 
     settings = SelfHostedBackendSettings(secret_key_file=odd_file(sort, tmp_path))
