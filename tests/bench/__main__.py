@@ -20,6 +20,7 @@ from tests.bench.alternatives import bench_alternatives
 from tests.bench.console import bench_console
 from tests.bench.decisions import bench_decisions
 from tests.bench.features import bench_features
+from tests.bench.impact import bench_impact
 from tests.bench.judgments import bench_judgments
 from tests.bench.lists import bench_lists
 from tests.bench.names import bench_names
@@ -27,6 +28,7 @@ from tests.bench.nodes import bench_nodes
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
 from tests.bench.pushes import bench_pushes
+from tests.bench.reading import bench_reading
 from tests.bench.shapes import bench_shapes
 from tests.bench.sources import bench_sources
 from tests.bench.sync import bench_planning, bench_sync
@@ -54,6 +56,14 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
         lambda folder, options: bench_lists(
             folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
         ),
+    ),
+    "impact": (
+        "The access impact of a group that leaves",
+        lambda folder, options: bench_impact(folder, scale=options.scale, postgres=options.postgres),
+    ),
+    "reading": (
+        "A first read of a directory of 1,000,000 records, beside a bare COPY of its rows",
+        lambda folder, options: bench_reading(folder, scale=options.scale, postgres=options.postgres),
     ),
     "nodes": (
         "From the commit of a revision until the last of ten nodes answers by it",
