@@ -151,12 +151,8 @@ def _group_cycle(problem: Problem) -> str:
     return f"the groups {of_organization} contain each other; all have the union of their members"
 
 
-def _too_many(problem: Problem) -> str:
-    return f"{quoted(problem.key[0])} has too many groups in groups to search them for cycles"
-
-
 _REFERS = "refers to the {0:plain} {1} ({2:plain})"
-_SENTENCES = {
+_SENTENCES: Mapping[ProblemCause, Callable[[Problem], str]] = {
     ProblemCause.REPLACED: _of_record("is repeated at {0:plain}, which replaces this record"),
     ProblemCause.REPEATED: _of_record("is also provided at {0:plain}, which is used instead"),
     ProblemCause.OWNED: _of_record("belongs to the source {0}, which provides it at {1:plain}"),
@@ -166,7 +162,9 @@ _SENTENCES = {
     ProblemCause.WITHOUT_EFFECT: _of_record(f"{_REFERS}, which is left out itself"),
     ProblemCause.FOLDER_CYCLE: _of_record("is in a cycle of folders"),
     ProblemCause.GROUP_CYCLE: _group_cycle,
-    ProblemCause.TOO_MANY: _too_many,
+    ProblemCause.TOO_MANY: lambda problem: (
+        f"{quoted(problem.key[0])} has too many groups in groups to search them for cycles"
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from app.foundation.text import counted, enumerated
 from app.sync.runs.directory_reads import source_sentence
 
 if TYPE_CHECKING:  # usher directory refresh needs no tables of runs
-    from app.sync.runs.run import RunReport, SourceFinding, UnknownIds
+    from app.sync.runs.run import RunReport, UnknownIds
 
 _EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
 _TITLES = {
@@ -98,11 +98,6 @@ def _unknown_sentence(unknown: "UnknownIds") -> str:
     return f"in neither the directory nor the ledger: {', '.join(ids)}{f' and {further} more' if further else ''}"
 
 
-def _impact_lines(impact: Mapping[str, Any]) -> Iterator[str]:
-    if any(impact.get(name) for name in (*_EFFECTS, "notCompared")):
-        yield impact_sentence(impact)
-
-
 def impact_sentence(impact: Mapping[str, Any]) -> str:
     """The sentence about the access impact of a dry run: the numbers of pairs of user and resource."""
     if "notCompared" in impact:
@@ -135,10 +130,6 @@ def _verify_lines(findings: Mapping[str, Any]) -> Iterator[str]:
         yield f"verify: the backend does not return {', '.join(findings['notRead'])}"
 
 
-def _source_lines(sources: "Iterable[SourceFinding]") -> Iterator[str]:
-    return (source_sentence(source["name"], source["verdict"], source["reason"]) for source in sources)
-
-
 def _flat(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_flat(inner)}" for key, inner in value.items() if inner not in (None, "", [], {}))
@@ -148,10 +139,10 @@ def _flat(value: Any) -> str:
 
 
 _RENDERERS: Mapping[str, Callable[[Any], Iterable[str]]] = {
-    "sources": _source_lines,
+    "sources": lambda sources: (source_sentence(read["name"], read["verdict"], read["reason"]) for read in sources),
     "losses": iter,
     "unknown": lambda unknown: [_unknown_sentence(unknown)],
-    "impact": _impact_lines,
+    "impact": lambda impact: [impact_sentence(impact)] if any(map(impact.get, (*_EFFECTS, "notCompared"))) else [],
     "held": lambda holds: map(_hold_sentence, holds),
     "verify": _verify_lines,
 }
