@@ -12,7 +12,7 @@ from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
 from app.access.sql_view import SqlView
-from app.foundation.database.statements import json_list, json_lists
+from app.foundation.database.statements import json_list, json_lists, keep_join_order
 
 _Place = tuple[str, str]
 """The id of a folder and of a document, of which one is empty."""
@@ -95,7 +95,11 @@ class BatchView(SqlView):
         for user_id in user_ids:
             self._own_grants.setdefault(user_id, {})
         lists = {"places": json_lists(places), "users": json_list(user_ids)}
-        for grant in self._read_grants(_OWN_GRANTS, **lists):
+        # PostgreSQL may otherwise compare all grants on a place with all users.
+        keep_join_order(self.connection)
+        grants = self._read_grants(_OWN_GRANTS, **lists)
+        keep_join_order(self.connection, on=False)
+        for grant in grants:
             self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
 
     def _load_group_grants(self, places: Sequence[_Place]) -> None:

@@ -104,6 +104,13 @@ def prefer_indexes(connection: Connection, *, on: bool = True) -> None:
         connection.exec_driver_sql("; ".join(f"SET LOCAL {setting} = {value}" for setting in settings))
 
 
+def keep_join_order(connection: Connection, *, on: bool = True) -> None:
+    """Makes PostgreSQL join tables in the order of the statement for the rest of the transaction, as ``CROSS JOIN``
+    does on SQLite. ``on=False`` ends that."""
+    if not is_sqlite(connection):
+        connection.exec_driver_sql(f"SET LOCAL join_collapse_limit = {'1' if on else 'DEFAULT'}")
+
+
 _MAX_PARAMETERS = 240
 """The parameters of one INSERT. More gain nothing: the overhead of a statement is that of two or three rows."""
 

@@ -12,7 +12,7 @@ from app.access.decision.decide import DecisionPolicy
 from app.access.listing import batch_view, resources, users
 from app.access.listing.users import UserList
 from app.access.records import AccessType, Document, Folder, Grant, Group, GroupMember, Organization, Record, User
-from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import prefer_indexes, run
 from tests.worlds.access_model import StoredDirectory
 from tests.worlds.random_directories import NOW
@@ -150,3 +150,23 @@ def test_grants_on_a_place_that_was_not_loaded_are_read(stored_directory: Stored
         view.load(["u00001"], document_ids=["plan"])
         assert len(view.grants("acme", "document", "plan", "u00000")) == 1
         assert len(view.grants("acme", "document", "plan", "u00001")) == 1
+
+
+def test_own_grants_of_others_on_a_document_are_not_read(stored_directory: StoredDirectory) -> None:
+    if is_sqlite(stored_directory.engine):
+        pytest.skip("SQLite joins in the order of the statement")
+    users = [f"u{number:05}" for number in range(2000)]
+    organization = Organization(organization_id="acme", organization_name="")
+    document = Document(organization_id="acme", document_id="plan", document_name="")
+    grants = [Grant(organization_id="acme", document_id="plan", user_id=user_id) for user_id in users]
+    # Statistics of the other documents suggest that each has few grants.
+    others = [Grant(organization_id="acme", document_id=f"d{user_id}", user_id=user_id) for user_id in users]
+    some = [User(user_id=user_id, name="", email="") for user_id in users]
+    stored_directory.write([organization, document, *some, *grants, *others])
+    with writing(stored_directory.engine) as connection:
+        connection.exec_driver_sql("ANALYZE model_grant")
+    with reading(stored_directory.engine) as connection:
+        prefer_indexes(connection)
+        batch_view.BatchView(connection, "acme").load(users[:20], document_ids=["plan"])
+        read = "SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'model_grant'"
+        assert connection.exec_driver_sql(read).scalar_one() == 20
