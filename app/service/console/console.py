@@ -35,7 +35,7 @@ from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.console.urls import PREFIX, address
 from app.service.refusals import Refusals
-from app.sync.ledger.failure_lists import count_parked
+from app.sync.ledger.failure_lists import number_of_failures
 from app.sync.ledger.items import noun_of
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.history import kind_of
@@ -190,13 +190,16 @@ class Console:
         with self.reading() as connection:
             held = sum(run.deletes for run in held_runs(connection, epoch_ms(self.parts.clock())))
             ledger_id = ledger_in_use(connection)
-            parked = 0 if ledger_id is None else count_parked(connection, ledger_id, limit=COUNT_LIMIT + 1)
+            parked, waiting = (
+                0 if ledger_id is None else number_of_failures(connection, ledger_id, parked=one, limit=COUNT_LIMIT + 1)
+                for one in (True, False)
+            )
             sources = [state for state in source_states(connection) if state.is_configured]
             read_at = max((state.last_good_at or 0 for state in sources), default=0) or None
             revision = current_revision(connection)
         return {
             "current": current,
-            "menu": _menu(held, parked),
+            "menu": _menu(held, parked, waiting),
             "search_text": request.args.get("q", "") if current == "search" else "",
             "incomplete": incomplete_words([state.last_verdict for state in sources]),
             "read_state": None if read_at is None else (read_at, revision),
@@ -215,10 +218,11 @@ def _issuer(parts: ConsoleParts) -> "Issuer | None":
     return Issuer(settings.oidc, redirect_uri=redirect_uri, clock=parts.clock, max_calls=max_calls)
 
 
-def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
+def _menu(held: int, parked: int, waiting: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
     """Headings and their links."""
     held_badge = f"{held:,}" if held else ""
-    parked_badge = f"{COUNT_LIMIT:,}+" if parked > COUNT_LIMIT else str(parked or "")
+    failing = parked + waiting
+    failing_badge = f"{COUNT_LIMIT:,}+" if failing > COUNT_LIMIT else str(failing or "")
     return (
         ("", (Link("overview", "Overview", "o"),)),
         (
@@ -226,7 +230,7 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             (
                 Link("runs", "Runs", "r"),
                 Link("held", "Held deletes", "h", held_badge, "held", "warn"),
-                Link("parked", "Failing items", "p", parked_badge, "parked", "bad"),
+                Link("parked", "Failing items", "p", failing_badge, "failing", "bad" if parked else "warn"),
             ),
         ),
         ("Access", (Link("explain", "Explain", "e"), Link("browse", "Browse", "b"), Link("sources", "Sources", "s"))),

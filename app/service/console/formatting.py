@@ -16,7 +16,7 @@ _FAR = 90 * _DAY
 _SHORT = 64
 _UNBROKEN = 24
 """The length up to which an id stays on one line."""
-_STATUS = re.compile(r"[A-Z]{3,}(?:_[A-Z]+)*: (?=.)")
+_STATUS = re.compile(r"[A-Z]{3,}(?:_[A-Z]+)*: (?:data\.\w+\[\d+\]\.)?(?=.)")
 FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
 
 
@@ -121,7 +121,7 @@ def sentence(text: str) -> str:
 
 
 def without_status(message: str) -> str:
-    """A message of the backend without the status before it, such as ``INVALID_ARGUMENT:``."""
+    """A message of the backend without its status, such as ``INVALID_ARGUMENT:``, and the position in the call."""
     match = _STATUS.match(message)
     return message if match is None else message[match.end() :]
 

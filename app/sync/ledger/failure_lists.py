@@ -89,9 +89,9 @@ ORDER BY f.deleting
 _NUMBER = f"SELECT COUNT(*) FROM ({_first('f.kind')}) AS counted"
 
 
-def count_parked(connection: Connection, ledger_id: int, *, limit: int) -> int:
-    """The number of parked items, counted up to ``limit``."""
-    return int(run(connection, _NUMBER, _parameters(ledger_id, parked=True, limit=limit)).scalar_one())
+def number_of_failures(connection: Connection, ledger_id: int, *, parked: bool, limit: int) -> int:
+    """The number of items that are parked, or that wait for a retry, counted up to ``limit``."""
+    return int(run(connection, _NUMBER, _parameters(ledger_id, parked=parked, limit=limit)).scalar_one())
 
 
 def worst_failure(connection: Connection, ledger_id: int, *, parked: bool, limit: int | None = None) -> Failure | None:

@@ -11,6 +11,7 @@ from sqlalchemy import delete, insert, select, update
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.access.tables import RevisionRow
+from app.contract.errors import Status
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
 from app.monitoring.notify.concerns import Cause, Concern
@@ -133,8 +134,23 @@ def visit_items(visitors: Visitors) -> None:
             )
         ],
     )
-    for number in range(1, len(_items()) + 1):
-        visitors.show("item", run=run.run_id, ordinal=number)
+    plan: dict[str, Any] = {"item_id": "plan", "message": "HTTP 400"}
+    absent: dict[str, Any] = {"kind": "documentUser", "container_id": "d-00", "item_id": "user-00"}
+    same = {"item_id": "plan", "payload": json.dumps({"documentName": "The plan"}), "status": "failed"}
+    unsent = {"item_id": "absent", "payload": "", "status": "failed"}
+    removed = unsent | {"action": "delete", "operation": "delete_documents"}
+    sent = _planned(office, [_items()[1] | changed for changed in (same, unsent, removed)])
+    for number in (1, 2, 3):
+        visitors.show("item", run=sent.run_id, ordinal=number)
+    failures: tuple[list[dict[str, Any]], ...] = (
+        [],
+        [plan | {"parked": True}, absent],
+        [plan, plan | {"deleting": True, "message": "else"}],
+    )
+    for failing in failures:
+        _failures(office, failing)
+        for number in range(1, len(_items()) + 1):
+            visitors.show("item", run=run.run_id, ordinal=number)
     visitors.show("item", run=earlier.run_id, ordinal=1)
     for run in _with_entries(office):
         visitors.show("run", id=run.run_id)
@@ -162,7 +178,7 @@ def _with_entries(office: Office) -> Iterator[Run]:
 
 
 FAILURE = {"kind": "document", "organization_id": "acme", "container_id": "", "retry_at": 0, "deleting": False}
-FAILURE |= {"fingerprint": "", "failures": 3, "parked": False, "message": "no", "message_digest": message_digest("no")}
+FAILURE |= {"fingerprint": "", "failures": 3, "parked": False, "message": "no"}
 
 
 def _failures(office: Office, rows: list[dict[str, Any]]) -> None:
@@ -170,7 +186,8 @@ def _failures(office: Office, rows: list[dict[str, Any]]) -> None:
     with writing(office.engine) as connection:
         connection.execute(delete(ItemFailureRow))
         if rows:
-            given = [FAILURE | {"ledger_id": ledger.ledger_id, "failing_since": None} | row for row in rows]
+            usual = FAILURE | {"ledger_id": ledger.ledger_id, "failing_since": None}
+            given = [{**usual, **row, "message_digest": message_digest({**usual, **row}["message"])} for row in rows]
             connection.execute(insert(ItemFailureRow.__table__), given)
 
 
@@ -192,7 +209,7 @@ def visit_ledger_items(visitors: Visitors) -> None:
             kept | organization | {"certain": True},
         ],
     )
-    _failures(office, [document | {"parked": True, "deleting": True, "failures": 10}, document])
+    _failures(office, [document | {"parked": True, "deleting": True, "failures": 10}, document, user])
     for one in (user, document, document | {"item_id": "note"}, organization, document | {"item_id": "unheard-of"}):
         asked = {"kind": one["kind"], "organization": one["organization_id"], "container": one["container_id"]}
         visitors.show("ledger_item", **asked, item=one["item_id"])
@@ -215,6 +232,13 @@ def visit_parked(visitors: Visitors) -> None:
         [retried],
         [retried, other],
         [retried, one],
+        [one | {"message": "INVALID_ARGUMENT: no"}],
+        *([one | {"message": f"{status}: no"}, unlike | {"message": f"{status}: no"}] for status in Status),
+        *(
+            [one | {"message": message, "item_id": f"d-{number:02}"} for number in range(size)]
+            for message in ("INVALID_ARGUMENT: no", "no")
+            for size in (1, 2, 4, 5)
+        ),
     ):
         _failures(office, failing)
         show("parked")

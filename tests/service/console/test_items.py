@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import delete
+from sqlalchemy import delete, insert
 
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
+from app.sync.ledger.failures import message_digest
+from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanPartRow, PlanRow
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office
 from tests.service.console.test_pages import planned_run
+from tests.service.console.visitors import token_of
 
 MANY = tuple(f"many-{number:02}" for number in range(12))
 ACME = {"organizationId": "acme"}
@@ -121,3 +126,74 @@ def test_nested_memberships_are_listed(office: Office) -> None:
     ]
     rows, _ = _records(office, kind="groupMember", container_id="others", item_id="bob")
     assert [row.partition(" people: ")[0] for row in rows] == ["group member no record of its own", "user"]
+
+
+DOCUMENT = {"kind": "document", "item_id": "plan"}
+
+
+def _fail(office: Office, *failures: dict[str, Any]) -> None:
+    """Replaces the failures of the ledger."""
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    usual = {"ledger_id": ledger.ledger_id, "organization_id": "acme", "container_id": "", "fingerprint": ""}
+    usual |= {"deleting": False, "failures": 10, "retry_at": 0, "parked": True}
+    with writing(office.engine) as connection:
+        connection.execute(delete(ItemFailureRow))
+        for failure in failures:
+            row = {**usual, **failure, "message_digest": message_digest(failure["message"])}
+            connection.execute(insert(ItemFailureRow.__table__).values(row))
+
+
+def _text(html: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html)))
+
+
+ACTORS = {
+    "INVALID_ARGUMENT: too long": "The owner of the source corrects the record: people: {place} . The next sync",
+    "PERMISSION_DENIED: no": "The backend's administrator does what the message asks for. Then retry.",
+    "NOT_FOUND: no": "An operator of Usher starts a verify",
+    "UNAVAILABLE: no": "Nobody yet",
+    "it is odd": "The owner of the source or the backend's administrator , depending on the message. The record is",
+}
+
+
+@pytest.mark.parametrize("message", ACTORS)
+def test_a_failure_names_who_must_act_and_the_place_of_the_record(office: Office, message: str) -> None:
+    place = _line("documentId: plan", "documentName")
+    _fail(office, DOCUMENT | {"message": message})
+    browser = office.browser(Role.VIEWER)
+    asked = {"kind": "document", "organization": "acme", "item": "plan"}
+    for path in (address("parked"), address("parked", message=message), address("ledger_item", **asked)):
+        assert ACTORS[message].format(place=place) in _text(browser.get(path)), path
+    # A record that no source contains has no owner.
+    _fail(office, {"kind": "document", "item_id": "gone", "message": message})
+    assert "corrects the record" not in _text(browser.get(address("parked")))
+    _fail(office)
+
+
+def test_the_page_of_a_failed_item_shows_what_the_directory_contains_now_and_retries_it(office: Office) -> None:
+    failed = {"kind": "document", "action": "add", "operation": "add_documents", "status": "failed"}
+
+    def shown(role: Role = Role.VIEWER, **columns: str) -> str:
+        with writing(office.engine) as connection:
+            for made in (PlanItemRow, PlanPartRow, PlanRow):
+                connection.execute(delete(made))
+        run = planned_run(office, **{**failed, "item_id": "plan", "message": "INVALID_ARGUMENT: too long", **columns})
+        return office.browser(role).get(address("item", run=run, ordinal=1))
+
+    _fail(office, DOCUMENT | {"message": "INVALID_ARGUMENT: too long"})
+    html = _text(shown(payload='{"documentName": "a longer plan"}'))
+    assert "writing it failed 10 times in a row, and it is not tried again until it changes" in html
+    assert "changed since it was sent The next sync sends what is below." in html
+    assert "The same as was sent" in _text(shown(payload='{"documentName": "plan"}'))
+    assert ">Retry</button>" not in shown()
+    html = shown(Role.APPROVER)
+    approver = office.browser(Role.APPROVER)
+    chosen = re.search(r'name="only" value="1"><input type="hidden" name="chosen" value="([^"]*)"', html)
+    assert chosen is not None
+    form = {"formToken": token_of(approver), "only": "1", "chosen": unescape(chosen[1])}
+    approver.post(address("retry"), form)
+    assert (ItemKey("document", "acme", "", "plan"),) in [run.items for run in office.runs.recent()]
+    assert "not in the directory So the next sync no longer sends it." in _text(shown(item_id="gone"))
+    _fail(office)
+    assert "It does not fail any more" in shown()
+    assert "It does not fail any more" not in shown(status="done")

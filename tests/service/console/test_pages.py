@@ -24,7 +24,13 @@ from app.monitoring.activity import NodeActivity
 from app.service.console.settings import OidcSettings, Role
 from app.service.console.urls import address
 from app.service.provider.settings import ProviderSettings
-from app.sync.ledger.failure_lists import SameFailures, count_failures, count_parked, failure_groups, worst_failure
+from app.sync.ledger.failure_lists import (
+    SameFailures,
+    count_failures,
+    failure_groups,
+    number_of_failures,
+    worst_failure,
+)
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
@@ -235,11 +241,12 @@ def test_parked_items_have_pages(office: Office) -> None:
         link = re.search(r'href="([^"]*after=[^"]*)">Next 50', html)
         path = link[1].replace("&amp;", "&") if link else None
     assert sorted(seen) == [f"d{number:03}" for number in range(60)]
-    assert '60<span class="hidden"> parked' in browser.get(address("runs"))
+    assert '60<span class="hidden"> failing' in browser.get(address("runs"))
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
-        assert count_parked(connection, ledger_id, limit=100) == 60
-        assert count_parked(connection, ledger_id, limit=7) == 7
+        assert number_of_failures(connection, ledger_id, parked=True, limit=100) == 60
+        assert number_of_failures(connection, ledger_id, parked=True, limit=7) == 7
+        assert number_of_failures(connection, ledger_id, parked=False, limit=7) == 0
     assert "Retry all" not in browser.get(address("parked"))
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))
@@ -346,8 +353,15 @@ def test_causes_of_failures_include_retrying_items_and_can_be_retried(office: Of
     html = approver.get(address("parked"))
     assert re.findall(r'class="id">([ab])<', html) == ["a", "b"]
     assert "All are retried." in html
+    assert '<span class="badge warn">2<' in html
     fail("too long", "c", parked=True)
     fail("used up", "d", parked=True)
+    # The badge, the page and the overview count the same items.
+    assert '<span class="badge bad">4<' in approver.get(address("parked"))
+    assert "Retry 2 parked and 2 retrying items" in approver.get(address("parked"))
+    overview = approver.get(address("overview"))
+    assert "2 items were parked" in overview
+    assert "2 items failed and are retrying" in overview
     with reading(office.engine) as connection:
         assert failure_groups(connection, ledger_id, parked=None, limit=10) == [
             SameFailures("too long", "acme", {"document": 3}, 1, 5_000),

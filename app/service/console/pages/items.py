@@ -1,11 +1,11 @@
 """The pages of one item: in the plan of a run, and in the ledger."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from flask import Response
@@ -15,17 +15,19 @@ from werkzeug.exceptions import NotFound
 
 from app.access.browse.grants import group_grants_on
 from app.access.origins import find_origins
-from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Membership, Organization, Record, User
+from app.access.records import Folder, Group, GroupMember, Key, Record
 from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
-from app.service.console.names import Mention, mentions_of, read_names
+from app.service.console.failures import Advice, FieldNow, advise, fields_now, own_records
+from app.service.console.names import Item, Mention, mentions_of, read_names
+from app.service.console.pages.parked import format_key
 from app.service.console.runs import find_run
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
-from app.sync.ledger.failure_lists import failures_of
+from app.sync.ledger.failure_lists import Failure, failures_of
 from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import item_state, ledger_in_use
@@ -36,6 +38,8 @@ from app.sync.plan.stored import PlanItem
 _HISTORY = 20
 _LEDGER_HISTORY = 50
 _SENT_SHOWN = 4_000
+_FAILING = frozenset({"failed", "parked", "waiting"})
+"""The statuses of items whose present state is shown as well."""
 _NO_ITEM = "This run has no item with that number"
 
 
@@ -56,16 +60,20 @@ def item(console: Console) -> Response:
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
         mentions = (mention for record in supporting for mention in record.mentions(item.organization_id))
         names = read_names(connection, [*mentions_of([item]), *mentions])
+        failing = (
+            None if item.status not in _FAILING else _failing_now(connection, item, json.loads(item.payload or "{}"))
+        )
     return console.show(
         "item.html",
         current="runs",
+        failing=failing,
         names=names,
         run=run,
         item=item,
         changed=[_field_row(field) for field in fields if field.is_changed],
         unchanged=[_field_row(field) for field in fields if not field.is_changed and field.new is not None],
         covered_by=item.covered_by,
-        sent=None if call is None and item.covered_by is not None else _request(item),
+        request=None if call is None and item.covered_by is not None else _request(item),
         call=call,
         took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
         history=history,
@@ -73,6 +81,26 @@ def item(console: Console) -> Response:
         more_groups=more_groups,
         explain=_explain_link(item),
     )
+
+
+class _FailingNow(NamedTuple):
+    """An item that failed, as it is now."""
+
+    failures: Sequence[tuple[Failure, Advice, str]]
+    """Its failures, each with advice and the key for a retry. Empty: it does not fail any more."""
+    fields: Sequence[FieldNow] | None
+    """See ``fields_now``."""
+    has_sent: bool
+    """Whether it is known what was sent last."""
+
+
+def _failing_now(connection: Connection, item: Item, sent: Mapping[str, object] | None) -> _FailingNow:
+    ledger_id = ledger_in_use(connection)
+    key = ItemKey(item.kind, item.organization_id, item.container_id, item.item_id)
+    failures = [] if ledger_id is None else failures_of(connection, ledger_id, key)
+    advice = advise(connection, {failure.message: [failure] for failure in failures})
+    rows = [(failure, advice[failure.message], format_key(failure)) for failure in failures]
+    return _FailingNow(rows, fields_now(connection, item, sent), has_sent=bool(sent))
 
 
 def _call(connection: Connection, item: PlanItem) -> SentCall | None:
@@ -147,7 +175,7 @@ class SupportingRecord:
 
 def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
     """The records that the item depends on, as in the sources now, and the number of groups that are left out."""
-    records = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
+    records = [(record, SupportingRecord(record.kind)) for record in own_records(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
         view = SqlView(connection)
@@ -161,32 +189,6 @@ def supporting_records(connection: Connection, item: PlanItem, now: datetime) ->
         replace(supporting, places=[str(origin) for origin in origins.get(record.key, ())])
         for record, supporting in records
     ], more
-
-
-def _own_records(item: PlanItem) -> Iterable[Record]:
-    """The records with the item's own keys. Their other fields are empty."""
-    organization, container, own = item.organization_id, item.container_id, item.item_id
-    match Kind(item.kind):
-        case Kind.ORGANIZATION:
-            yield Organization(organization_id=own, organization_name="")
-        case Kind.FOLDER:
-            yield Folder(organization_id=organization, folder_id=own, folder_name="")
-        case Kind.DOCUMENT:
-            yield Document(organization_id=organization, document_id=own, document_name="")
-        case Kind.GROUP:
-            yield Group(organization_id=organization, organization_user_group_id=own, group_name="")
-        case Kind.ORGANIZATION_USER:
-            yield Membership(organization_id=organization, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.FOLDER_USER:
-            yield Grant(organization_id=organization, folder_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.DOCUMENT_USER:
-            yield Grant(organization_id=organization, document_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
-        case Kind.GROUP_MEMBER:
-            yield GroupMember(organization_id=organization, organization_user_group_id=container, user_id=own)
-            yield User(user_id=own, name="", email="")
 
 
 def _group_grants(view: SqlView, item: PlanItem, now: datetime) -> tuple[list[tuple[Record, SupportingRecord]], int]:
@@ -227,7 +229,7 @@ def ledger_item(console: Console) -> Response:
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         holding = None if ledger_id is None else item_state(connection, ledger_id, item)
-        failures = [] if ledger_id is None else failures_of(connection, ledger_id, item)
+        failing = _failing_now(connection, item, None)
         history = item_history(connection, item, limit=_LEDGER_HISTORY)
         parent = () if holding is None else ((Folder.kind, item.organization_id, holding.parent_id),)
         names = read_names(connection, [*mentions_of([item]), *parent])
@@ -237,7 +239,7 @@ def ledger_item(console: Console) -> Response:
         names=names,
         item=item,
         holding=holding,
-        failures=failures,
+        failing=failing,
         history=history,
         keep_runs=console.parts.keep_runs,
     )

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from flask import Response, request
+from sqlalchemy import Connection
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.foundation.audit import AuditAction
 from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console
+from app.service.console.failures import PLACES_SHOWN, Advice, advise
 from app.service.console.names import RecordNames, mentions_of, read_names
 from app.service.console.paging import PAGE_ROWS, invalid_cursor
 from app.service.console.runs import enqueue
@@ -52,6 +54,7 @@ def parked(console: Console) -> Response:
     counted: list[FailureCount] = []
     failures: list[Failure] = []
     groups: list[SameFailures] = []
+    advice: dict[str, Advice] = {}
     names = RecordNames()
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
@@ -63,17 +66,19 @@ def parked(console: Console) -> Response:
                 connection, ledger_id, parked=state == "parked", like=like, after=after, limit=PAGE_ROWS + 1
             )
             groups = failure_groups(connection, ledger_id, parked=None, limit=_GROUPS_SHOWN)
+            advice = advise(connection, _first_failures(connection, ledger_id, groups, filters["message"]))
             organizations = (("organization", "", group.organization_id or "") for group in groups)
             names = read_names(connection, [*mentions_of(failures[:PAGE_ROWS]), *organizations])
     return console.show(
         "parked.html",
-        rows=[(failure, _format_key(failure)) for failure in failures[:PAGE_ROWS]],
-        next_after=_format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
+        rows=[(failure, format_key(failure)) for failure in failures[:PAGE_ROWS]],
+        next_after=format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
         state=state or "parked",
         names=names,
         filters=filters,
         is_filtered=any(filters.values()),
         groups=groups,
+        advice=advice,
         kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         grouped=MAX_GROUPED,
         most_retried=MAX_RETRIED,
@@ -82,6 +87,23 @@ def parked(console: Console) -> Response:
             "waiting": sum(row.items for row in counted if not row.parked),
         },
     )
+
+
+def _first_failures(
+    connection: Connection, ledger_id: int, groups: Sequence[SameFailures], message: str
+) -> dict[str, list[Failure]]:
+    """Message → the first items that fail with it, of the kind that most of them have. ``message``: only this one."""
+    return {
+        group.message: failures_page(
+            connection,
+            ledger_id,
+            parked=bool(group.parked),
+            like=FailureGroup(kind=max(group.kinds, key=lambda kind: group.kinds[kind]), message=group.message),
+            limit=PLACES_SHOWN,
+        )
+        for group in groups
+        if message in {"", group.message}
+    }
 
 
 @VIEWS.post("retry", Role.APPROVER)
@@ -151,7 +173,8 @@ def _key_of(failure: Failure) -> FailureKey:
     return FailureKey(*(getattr(failure, name) for name in FailureKey._fields))
 
 
-def _format_key(failure: Failure) -> str:
+def format_key(failure: Failure) -> str:
+    """The key of a failure, as forms and cursors contain it."""
     return json.dumps(_key_of(failure), ensure_ascii=False)
 
 

@@ -1,0 +1,101 @@
+"""Failing items: who must act on a failure, where the records of the items are, and what they contain now."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from app.access.browse.lookup import find
+from app.access.kinds import KINDS
+from app.access.origins import find_origins
+from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, Record, User
+from app.contract.errors import Status
+from app.directory.casting import object_from_record
+from app.service.console.names import Item
+from app.sync.ledger.failure_lists import Failure
+from app.sync.ledger.items import Kind
+
+PLACES_SHOWN = 3
+_ACTORS: Mapping[str, str] = {
+    Status.INVALID_ARGUMENT: "owner",
+    Status.NOT_FOUND: "operator",
+    Status.ALREADY_EXISTS: "operator",
+    Status.INTERNAL: "later",
+    Status.UNAVAILABLE: "later",
+    Status.RESOURCE_EXHAUSTED: "later",
+    **dict.fromkeys(
+        (Status.FAILED_PRECONDITION, Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.UNIMPLEMENTED), "backend"
+    ),
+}
+"""The status of a refusal → who must act: the owner of the records, the backend's administrator, an operator of Usher,
+or the backend's administrator if it continues."""
+
+
+class Advice(NamedTuple):
+    actor: str
+    """A value of ``_ACTORS``. It is empty if the message has no status."""
+    places: Sequence[str]
+    """The places of the records of the first items."""
+    items: int
+    """The number of these items."""
+
+
+def advise(connection: Connection, failures: Mapping[str, Sequence[Failure]]) -> dict[str, Advice]:
+    """The advice for each message. ``failures``: message → the first items that fail with it."""
+    records = {
+        message: [own_records(one)[-1] for one in some if not one.deleting] for message, some in failures.items()
+    }
+    origins = find_origins(connection, [record for some in records.values() for record in some])
+
+    def places(some: Iterable[Record]) -> list[str]:
+        return list(dict.fromkeys(str(origin) for record in some for origin in origins.get(record.key, ())[:1]))
+
+    return {
+        message: Advice(_ACTORS.get(message.partition(": ")[0], ""), places(some), len(failures[message]))
+        for message, some in records.items()
+    }
+
+
+class FieldNow(NamedTuple):
+    """A field of an item's record in the directory now."""
+
+    name: str
+    value: object
+    is_changed: bool
+    """Whether another value was sent."""
+
+
+def fields_now(connection: Connection, item: Item, sent: Mapping[str, object] | None) -> list[FieldNow] | None:
+    """The fields of the item's own record, or of its user. None: there is no such record in the directory. ``sent``:
+    the fields that were sent. None: unknown."""
+    empty = own_records(item)[-1]
+    record = find(connection, type(empty), *empty.key[1:])
+    if record is None:
+        return None
+    hidden = {"kind", "aliases", *(key.name for key in KINDS[record.kind].keys)}
+    now = {name: value for name, value in object_from_record(record).items() if name not in hidden}
+    return [FieldNow(name, value, sent is not None and sent.get(name, value) != value) for name, value in now.items()]
+
+
+def own_records(item: Item) -> tuple[Record, ...]:
+    """The records with the item's own keys, that of its user last. Their other fields are empty."""
+    organization, container, own = item.organization_id, item.container_id, item.item_id
+    user = User(user_id=own, name="", email="")
+    match Kind(item.kind):
+        case Kind.ORGANIZATION:
+            return (Organization(organization_id=own, organization_name=""),)
+        case Kind.FOLDER:
+            return (Folder(organization_id=organization, folder_id=own, folder_name=""),)
+        case Kind.DOCUMENT:
+            return (Document(organization_id=organization, document_id=own, document_name=""),)
+        case Kind.GROUP:
+            return (Group(organization_id=organization, organization_user_group_id=own, group_name=""),)
+        case Kind.ORGANIZATION_USER:
+            return Membership(organization_id=organization, user_id=own), user
+        case Kind.FOLDER_USER:
+            return Grant(organization_id=organization, folder_id=container, user_id=own), user
+        case Kind.DOCUMENT_USER:
+            return Grant(organization_id=organization, document_id=container, user_id=own), user
+        case Kind.GROUP_MEMBER:
+            member = GroupMember(organization_id=organization, organization_user_group_id=container, user_id=own)
+            return member, user
