@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from app.service.console.changed_entries import count_entries
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.run_changes import ACTIONS
-from app.service.console.run_reads import losses
+from app.service.console.run_reads import own_losses
 from app.sync.ledger.failure_lists import FailureCount
 from app.sync.ledger.items import ITEM_KINDS, USER_KINDS
 from app.sync.runs.history import Recap, recap, recent_runs
@@ -58,7 +58,7 @@ def since_yesterday(
     return Recent(
         since=since,
         recap=recapped,
-        events=[(run, losses(run)) for run in runs if "held" in run.report and losses(run)],
+        events=[(run, lost) for run in runs if "held" in run.report and (lost := own_losses(connection, run))],
         entries=(_entries(changed, "delete"), _entries(changed, "add")),
         entry_runs=sorted((row for row in of_runs if row[1] or row[2]), key=lambda row: (-row[1], -row[2]))[:_SHOWN],
         changed=[

@@ -1,7 +1,7 @@
 """What a run read: the sources that it did not read completely, and the records that its sources lost."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from app.access.kinds import KINDS
 from app.directory.source import Verdict
 from app.foundation.text import counted
 from app.service.console.formatting import FOLDERS
-from app.sync.ledger.items import noun_of
+from app.sync.ledger.items import Kind, noun_of
+from app.sync.plan.summary import held_reasons
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
 
@@ -21,6 +22,17 @@ _HELD_BEFORE = 20
 # Reports of runs store sentences. Pages shorten them, and name the kinds as operators do.
 _LOSS = re.compile(r"source (.+) takes away (.+); a read is refused above [^;]*")
 _RECORDS = re.compile(rf"\b({'|'.join(KINDS)}) records?\b")
+_GONE = re.compile(r"goes along with (\w+) |the (\w+) is no longer in the directory")
+"""The reason of a delete that is due because another record is gone."""
+_REASONS_READ = 1_000
+_RECORDS_BEHIND: Mapping[str, frozenset[str]] = {
+    Kind.ORGANIZATION_USER: frozenset({"membership", "user"}),
+    Kind.GROUP_MEMBER: frozenset({"groupMember", "membership", "user"}),
+    Kind.FOLDER_USER: frozenset({"grant", "group", "groupMember", "membership", "user"}),
+    Kind.DOCUMENT_USER: frozenset({"grant", "group", "groupMember", "membership", "user"}),
+}
+"""Kind of an item → the kinds of the records whose loss deletes it, unless its reason names another record. An item of
+another kind has a record of its own kind."""
 
 
 class UnreadSource(NamedTuple):
@@ -75,27 +87,58 @@ def incomplete_words(verdicts: Sequence[str]) -> str:
     return f"{counted(partial, 'source')} partial" if partial else ""
 
 
-def losses(run: Run) -> list[str]:
-    """The records that the run's read removed from sources: ``workday lost 897 of 5,036 users``."""
-    sentences = map(str, run.report.get("losses", ()))
-    return [
-        f"{match[1]} lost {_with_nouns(match[2])}" if (match := _LOSS.fullmatch(sentence)) else sentence
-        for sentence in sentences
-    ]
+def own_losses(connection: Connection, held: Run) -> list[str]:
+    """The records that the run's read removed from sources, of the kinds behind its held deletes: ``workday lost 897
+    of 5,036 users``."""
+    return _losses(held, _kinds_behind(connection, held))
 
 
 def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str]]]:
     """The reads that lost what this run would delete: its own, and those of the held runs before it."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
+    kinds = _kinds_behind(connection, held)
     chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
-    return [(run, lost) for run in chain if (lost := losses(run))]
+    return [(run, lost) for run in chain if (lost := _losses(run, kinds))]
+
+
+def _losses(run: Run, kinds: Collection[str]) -> list[str]:
+    """``kinds``: only of these."""
+    lost = []
+    for sentence in map(str, run.report.get("losses", ())):
+        match = _LOSS.fullmatch(sentence)
+        if match is None:
+            lost.append(sentence)
+        elif parts := [part for part in match[2].split(" and ") if _lost_kind(part) in kinds]:
+            lost.append(f"{match[1]} lost {_with_nouns(' and '.join(parts))}")
+    return lost
+
+
+def _lost_kind(loss: str) -> str | None:
+    """None: the records are still there, and not disabled any more."""
+    match = _RECORDS.search(loss)
+    return None if match is None or "disabled " in loss else match[1]
+
+
+def _kinds_behind(connection: Connection, held: Run) -> Collection[str]:
+    """The kinds of the records whose loss made the held deletes due. All, if they are too many, or not known."""
+    reasons = [] if held.plan_id is None else held_reasons(connection, held.plan_id, _REASONS_READ)
+    if len(reasons) in {0, _REASONS_READ}:
+        return KINDS.keys()
+    return {kind for item_kind, reason in reasons for kind in _kinds_of(item_kind, reason)}
+
+
+def _kinds_of(item_kind: str, reason: str) -> Collection[str]:
+    match = _GONE.match(reason)
+    return _RECORDS_BEHIND.get(item_kind, {item_kind}) if match is None else {match[1] or match[2]}
 
 
 def held_before(connection: Connection, held: Run) -> Run | None:
     """The run before of the same scope, if it held as many deletes of each kind and organization."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
     last = next((run for run in before if run.plan_id is not None and run.selection == held.selection), None)
-    return last if last is not None and not losses(held) and _held_numbers(last) == _held_numbers(held) else None
+    return (
+        last if last is not None and not _losses(held, KINDS) and _held_numbers(last) == _held_numbers(held) else None
+    )
 
 
 def _held_numbers(run: Run) -> list[tuple[object, ...]]:

@@ -150,3 +150,10 @@ def affected(connection: Connection, plan_id: str) -> tuple[int, int]:
     query = select(func.count(), func.coalesce(func.sum(_IMPACT.c.people), 0)).where(_IMPACT.c.plan_id == plan_id)
     organizations, people = connection.execute(query).one()
     return organizations, int(people)
+
+
+def held_reasons(connection: Connection, plan_id: str, limit: int) -> list[tuple[str, str]]:
+    """Kind and reason of the first held deletes."""
+    held = "SELECT kind, reason FROM plan_item WHERE plan_id = :plan_id AND status = 'held'"
+    rows = run(connection, f"{held} ORDER BY ordinal LIMIT :limit", {"plan_id": plan_id, "limit": limit})
+    return [(row.kind, row.reason) for row in rows]

@@ -5,13 +5,14 @@ import re
 from html import unescape
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading, writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
+from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import RunStatus
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
@@ -141,7 +142,8 @@ def test_a_decision_names_the_read_since_which_access_is_lost(office: Office, de
     assert f"These entries have given no access since the read of {read}" in text
     assert "revision 11" not in text
     assert f'href="{address("run", id=first.run_id)}">Show the read</a>' in html
-    assert html.index("What happens") < html.index("1 source failed")
+    assert html.index("1 source failed") < html.index("What happens")
+    assert ("look deleted. Read it before you approve" in text) == (decision == "approve")
 
 
 def test_the_list_of_held_deletes_has_examples(office: Office) -> None:
@@ -150,6 +152,41 @@ def test_the_list_of_held_deletes_has_examples(office: Office) -> None:
     assert "document-5" in html
     assert ">Show documents</a>" in html
     assert ">Keep in the backend</a>" in html
+    # A source could not be read, so to approve is not the first choice.
+    assert "Records that have moved to a source that was not read look deleted." in html
+    assert html.index("could not be read") < html.index("records lost")
+    assert '<a class="button" href="/console/approve' in html
+
+
+@pytest.mark.parametrize(
+    ("reasons", "shown"),
+    [
+        (("no longer in the directory",), "hr lost 9 of 40 documents"),
+        (("goes along with organization acme, which is gone from the directory",), "hr lost 1 of 4 organizations"),
+        (
+            ("no longer in the directory", "the user is no longer in the directory"),
+            "lost 9 of 40 documents and 2 users",
+        ),
+    ],
+)
+def test_held_deletes_name_only_the_losses_behind_them(office: Office, reasons: tuple[str, ...], shown: str) -> None:
+    run = states.held(office)
+    lost = ("1 of 4 organization", "6 of 50 membership", "9 of 40 document", "2 user", "3 disabled user")
+    sentence = f"source hr takes away {' and '.join(f'{one} records' for one in lost)}; a read is refused above 9"
+    items, runs = PlanItemRow.__table__, RunRow.__table__
+    with writing(office.engine) as connection:
+        report = json.dumps({**run.report, "losses": [sentence]})
+        connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(report=report))
+        held = select(items.c.ordinal).where(items.c.plan_id == run.plan_id, items.c.status == "held")
+        for ordinal, reason in zip(connection.scalars(held).all(), (reasons * 2)[:2], strict=True):
+            of_item = (items.c.plan_id == run.plan_id) & (items.c.ordinal == ordinal)
+            connection.execute(update(items).where(of_item).values(reason=reason))
+    browser = office.browser(Role.APPROVER)
+    for page in ("held", "overview", "approve"):
+        html = browser.get(address(page, **({"run": run.run_id} if page == "approve" else {})))
+        text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+        assert shown in text, page
+        assert "memberships" not in text.partition("lost ")[2][:80], page
 
 
 def test_discarded_deletes_are_not_executed(office: Office) -> None:

@@ -116,12 +116,12 @@ def _recap(office: Office, role: Role) -> str:
     ("sentence", "shown"),
     [
         (
-            "source hr takes away 897 of 5,036 user records and 1 of 9 groupMember records; a read is refused above 20",
-            "hr lost 897 of 5,036 users and 1 of 9 group members.",
+            "source hr takes away 1 of 9 folder records and 897 of 5,036 document records; a read is refused above 20",
+            "hr lost 897 of 5,036 documents.",
         ),
         (
-            "source a takes away b takes away 3 membership records; a read is refused above 9",
-            "a takes away b lost 3 memberships.",
+            "source a takes away b takes away 3 document records; a read is refused above 9",
+            "a takes away b lost 3 documents.",
         ),
         ("a sentence of another version", "a sentence of another version."),
     ],

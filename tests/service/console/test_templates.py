@@ -111,6 +111,7 @@ def _runs(visitors: Visitors) -> Iterator[Run]:
         yield made(office)
     yield from _asked(office)
     yield from _previews(visitors)
+    yield office.held_run()
     superseded = states.held(office)
     states.held(office)
     yield superseded
