@@ -12,12 +12,14 @@ from typing import NamedTuple, cast
 import lmdb
 
 from app.access.index.layout import LAYOUT
+from app.foundation.files import make_file
 
 _MAP_BYTES = 256 << 30
 """The size of the mapping, and the maximum size of a file. All processes map the same size, so that no process has to
 follow the growth of another's mapping. It is address space, not memory."""
 _MAX_READERS = 2048
 """Concurrent transactions of all processes."""
+_READER_BYTES = 64
 _SPARE_TRANSACTIONS = 16
 _FILLED_AT_ONCE = 50_000
 _STAMP = b"\0"
@@ -52,6 +54,11 @@ class IndexFile:
         self.path = path
         if not new and not path.exists():
             raise IndexDamagedError("the file is missing")
+        if new:
+            # LMDB maps the table of readers. A write to a page without a block on a full disk kills the process.
+            readers = path.with_name(f"{path.name}-lock")
+            make_file(readers)
+            readers.write_bytes(bytes(_READER_BYTES * _MAX_READERS))
         try:
             self._environment = lmdb.open(
                 str(path),

@@ -400,8 +400,14 @@ class AccessIndex:
                 path.unlink(missing_ok=True)
         path = self._folder / f"{uuid4().hex}.mdb"
         file = IndexFile(path, new=True)
-        file.fill(newest, all_entries(connection))
-        file.close()
+        try:
+            file.fill(newest, all_entries(connection))
+        except BaseException:
+            # On a full disk, other programs need the space.
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            file.close()
         replace_file(self._folder / "current", path.name.encode())
         self._adopt()
 
