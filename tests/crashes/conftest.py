@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.crashes.index_node import IndexNode, index_node
 from tests.faults.live import LiveWorld, live_world
 from tests.memory import memory_folder
 from tests.soak.faults import quiet
@@ -28,3 +29,9 @@ def world(memory: Path) -> Iterator[LiveWorld]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     yield from live_world(memory)
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def node(database_url: str, memory: Path) -> Iterator[IndexNode]:
+    with index_node(database_url, memory) as node:
+        yield node

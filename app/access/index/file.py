@@ -26,7 +26,10 @@ _STAMP = b"\0"
 
 DAMAGE = (
     lmdb.CorruptedError,
+    lmdb.CursorFullError,
     lmdb.InvalidError,
+    lmdb.MapResizedError,
+    lmdb.PageFullError,
     lmdb.PageNotFoundError,
     lmdb.PanicError,
     lmdb.VersionMismatchError,
@@ -70,12 +73,32 @@ class IndexFile:
                 max_readers=_MAX_READERS,
                 max_spare_txns=_SPARE_TRANSACTIONS,
             )
-            # Killed processes leave their slots in the table of readers.
-            self._environment.reader_check()
+            self.free_slots()
+            self.expect_no_other_writer()
             if not new:
                 self._check()
         except DAMAGE as error:
             raise IndexDamagedError(str(error)) from error
+
+    def free_slots(self) -> None:
+        """Frees the slots of killed processes in the table of readers. They keep the pages of the revisions that these
+        processes read, and no process can open the file if all slots are in use."""
+        self._environment.reader_check()
+
+    def expect_no_other_writer(self) -> None:
+        """From now on, only this process writes to the file."""
+        self._written_at = self._modified_at()
+
+    @property
+    def has_other_writer(self) -> bool:
+        """Whether another program has written to the file since then, or deleted it."""
+        return self._modified_at() != self._written_at
+
+    def _modified_at(self) -> int | None:
+        try:
+            return self.path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def _check(self) -> None:
         # Reading a page after the end of a truncated file would kill the process.
@@ -92,7 +115,7 @@ class IndexFile:
         try:
             transaction = self._environment.begin()
         except lmdb.ReadersFullError:
-            self._environment.reader_check()
+            self.free_slots()
             transaction = self._environment.begin()
         with transaction:
             yield IndexReader(transaction), _stamp(transaction.get(_STAMP))
@@ -120,11 +143,14 @@ class IndexFile:
 
         Raises ``lmdb.Error``, and ``IndexDamagedError`` if the file has another revision than ``before``.
         """
-        with self._environment.begin(write=True) as transaction:
-            if _stamp(transaction.get(_STAMP)) != before:
-                raise IndexDamagedError("another process has written to the file")
-            yield IndexWriter(transaction)
-            transaction.put(_STAMP, _stamp_value(stamp))
+        try:
+            with self._environment.begin(write=True) as transaction:
+                if _stamp(transaction.get(_STAMP)) != before:
+                    raise IndexDamagedError("another process has written to the file")
+                yield IndexWriter(transaction)
+                transaction.put(_STAMP, _stamp_value(stamp))
+        finally:
+            self.expect_no_other_writer()
 
     def close(self) -> None:
         """Closes the file. No transaction may be open."""
@@ -160,6 +186,19 @@ class IndexWriter(IndexReader):
             self._transaction.delete(key)
         else:
             self._transaction.put(key, value)
+
+
+def create_file(path: Path, stamp: Stamp, entries: Iterable[tuple[bytes, bytes]]) -> None:
+    """Creates a file with these entries, or none if it raises ``lmdb.Error`` or another error."""
+    file = IndexFile(path, new=True)
+    try:
+        file.fill(stamp, entries)
+    except BaseException:
+        # On a full disk, other programs need the space.
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        file.close()
 
 
 def _stamp_value(stamp: Stamp) -> bytes:

@@ -7,6 +7,7 @@ All processes of a node share a folder:
 ``current``         the name of the file in use
 ``*.mdb``           the file (``app.access.index.file``); changes are written into it, a new build into a new file
 ``confirmed``       when the maintainer last saw that this file has the database's current revision
+``crashes``         the stacks of processes that crashed; a crash in the index leads to a new file
 ``wake``            a pipe; writing to it ends the wait of the process that maintains the index
 ==================  ===============================================================================
 
@@ -37,8 +38,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.access.decision.decide import QuestionLike
 from app.access.decision.view import AccessView
 from app.access.index.confirmations import Confirmations
+from app.access.index.crashes import has_crashed
 from app.access.index.entries import all_entries, changed_entries
-from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
+from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp, create_file
 from app.access.index.folders import Folders
 from app.access.index.index_view import IndexView
 from app.access.index.turns import DatabaseTurns
@@ -341,21 +343,31 @@ class AccessIndex:
                 os.close(descriptor)
                 return False
             self._lock_file = descriptor
+            if self._file is not None:
+                self._file.expect_no_other_writer()
         return True
 
     def _adopt(self) -> None:
         """Opens the file in use, and reads when it was confirmed."""
         name = self._current()
+        if name and has_crashed(self._folder):
+            self._discard(name, IndexDamagedError("a process crashed while it used the file"))
+            name = ""
         if not name:
             self._file = None
             return
-        if self._file is None or self._file.path.name != name:
+        file = self._file
+        if file is None or file.path.name != name:
             # Requests may still read the file before; it is closed with the last of them.
             self._file = None
             try:
                 self._file = IndexFile(self._folder / name)
             except IndexDamagedError as error:
                 self._discard(name, error)
+        else:
+            file.free_slots()
+            if self._lock_file is not None and file.has_other_writer:
+                self._discard(name, IndexDamagedError("another program has written to the file"))
         if self._lock_file is None or self._confirmations.staleness(name) is None:
             self._confirmations.read(name)
 
@@ -399,15 +411,7 @@ class AccessIndex:
             if self._file is None or not path.name.startswith(self._file.path.name):
                 path.unlink(missing_ok=True)
         path = self._folder / f"{uuid4().hex}.mdb"
-        file = IndexFile(path, new=True)
-        try:
-            file.fill(newest, all_entries(connection))
-        except BaseException:
-            # On a full disk, other programs need the space.
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            file.close()
+        create_file(path, newest, all_entries(connection))
         replace_file(self._folder / "current", path.name.encode())
         self._adopt()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flask import Flask
 from sqlalchemy import Engine
 
+from app.access.index.crashes import record_crashes
 from app.access.index.index import AccessIndex
 from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, index_folder, open_store_for_service, store_guard
@@ -74,6 +75,7 @@ def open_service(
         check_schema=store_guard(engine).check,
         observe_delay=metrics.index_delay_seconds.observe,
     )
+    record_crashes(index_folder(settings))
     Thread(target=index.run, args=(stop,), name="index", daemon=True).start()
     return service_app(
         settings,

@@ -385,8 +385,7 @@ def test_an_error_that_is_no_damage_keeps_the_file(node: Node, monkeypatch: pyte
 
 
 def test_a_confirmation_of_another_file_does_not_count(node: Node) -> None:
-    confirmed = json.loads((node.folder / "confirmed").read_bytes())
-    (node.folder / "confirmed").write_text(json.dumps(confirmed | {"file": "another"}))
+    node.confirm(file="another")
     node.restart(away=True)
     assert node.index.state.staleness is None
     with pytest.raises(OperationalError):
