@@ -74,9 +74,8 @@ class Confirmations:
         last = self._last
         if last is None or last.file != file:
             return None
-        if last.boot_id == self._boot_id:
-            return max(0.0, self._uptime() - last.uptime)
-        age = self._clock().timestamp() - last.at
+        has_same_boot = last.boot_id == self._boot_id
+        age = self._uptime() - last.uptime if has_same_boot else self._clock().timestamp() - last.at
         return age if age >= 0 else None
 
 

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
@@ -16,7 +18,6 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoTurnError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
-from app.access.index import confirmations
 from app.access.index.entries import all_entries
 from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex, Condition
@@ -41,6 +42,7 @@ ASKED = PlainQuestion(user_id="ada", type="organization", resource_id="acme", or
 ACME = Organization(organization_id="acme", organization_name="Acme")
 ADA = User(user_id="ada", name="Ada", email="ada@acme.example")
 MEMBER = Membership(organization_id="acme", user_id="ada")
+NO_DATABASE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
 class Node:
@@ -50,12 +52,13 @@ class Node:
         self.engine = engine
         self.folder = folder
         self.uptime = 1_000.0
+        self.now = NOW
         self.index = self.start()
 
     def start(self, *, max_staleness: float = 0, away: bool = False) -> AccessIndex:
-        engine = open_engine("postgresql://nobody@127.0.0.1:1/nothing") if away else self.engine
+        engine = open_engine(NO_DATABASE) if away else self.engine
         self.index = AccessIndex(
-            engine, self.folder, clock=lambda: NOW, max_staleness=max_staleness, uptime=lambda: self.uptime
+            engine, self.folder, clock=lambda: self.now, max_staleness=max_staleness, uptime=lambda: self.uptime
         )
         return self.index
 
@@ -71,6 +74,11 @@ class Node:
                 refresh.staging.add(record, "company:1")
             refresh.staging.end(ReadResult(records=len(records)))
             refresh.finish(accept_empty=["company"])
+
+    def confirm(self, **fields: str) -> None:
+        """Changes the stored confirmation."""
+        stored = json.loads((self.folder / "confirmed").read_bytes())
+        (self.folder / "confirmed").write_text(json.dumps(stored | fields))
 
     def answer(self) -> tuple[bool, type]:
         """Whether Ada has access, and the view that answered."""
@@ -175,11 +183,51 @@ def test_a_long_build_does_not_make_the_database_unreachable(node: Node, monkeyp
     assert seen == [True]
 
 
-def test_staleness_after_a_restart_of_the_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmations, "boot_id", lambda: "another")
-    node.uptime = 5
-    node.restart(away=True)
-    assert node.index.state.staleness == 0
+DAY = timedelta(days=1)
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("boot", "uptime", "clock", "staleness"),
+    [
+        # A wrong clock changes nothing.
+        ("same", 60, timedelta(seconds=60), 60),
+        ("same", 60, DAY, 60),
+        ("same", 60, -DAY, 60),
+        # The machine, or a copy of its memory, has started again without another id.
+        ("same", -900, timedelta(0), None),
+        ("same", -900, DAY, None),
+        # After a restart of the machine, only the clock is left.
+        ("another", -995, timedelta(0), 0),
+        ("another", -995, DAY, 86_400),
+        ("another", 5_000, DAY, 86_400),
+        ("another", -995, -DAY, None),
+    ],
+)
+def test_staleness_by_the_clocks(
+    node: Node, boot: str, uptime: float, clock: timedelta, *, staleness: float | None, restarts: bool
+) -> None:
+    node.uptime += uptime
+    node.now += clock
+    if boot == "another":
+        node.confirm(boot_id="before")
+    if restarts or boot == "another":
+        node.restart(away=True, max_staleness=DAY.total_seconds())
+    assert node.index.state.staleness == staleness
+    if staleness is None:
+        node.index._engine = open_engine(NO_DATABASE)
+        with pytest.raises(OperationalError):
+            node.answer()
+    elif restarts:
+        assert node.answer() == (True, IndexView)
+
+
+@pytest.mark.one_database
+def test_uptime_includes_the_time_while_the_machine_sleeps(node: Node) -> None:
+    index = AccessIndex(node.engine, node.folder, clock=lambda: NOW)
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= index._uptime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
@@ -261,7 +309,7 @@ def test_the_index_answers_if_the_database_goes_away_during_an_update(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:
-        node.index._engine = open_engine("postgresql://nobody@127.0.0.1:1/nothing")
+        node.index._engine = open_engine(NO_DATABASE)
         raise OperationalError("SELECT 1", {}, Exception("no connection"))
 
     node.read(ACME, ADA)
@@ -411,6 +459,20 @@ def test_a_file_that_another_process_changed_is_not_written_to(node: Node) -> No
     with pytest.raises(IndexDamagedError), file.writing(stamp._replace(revision=7), stamp) as writer:
         writer.store(b"d", b"")
     assert file.stamp == stamp
+
+
+@pytest.mark.parametrize("program", [lambda file: file.write_bytes(file.read_bytes()), Path.touch, Path.unlink])
+def test_a_file_that_another_program_wrote_to_is_built_again(node: Node, program: Callable[[Path], None]) -> None:
+    """Only LMDB's own errors would show it, and not all damage leads to one."""
+    name = (node.folder / "current").read_text()
+    node.read(ACME, ADA)
+    node.index.update()
+    node.index.update()
+    assert (node.folder / "current").read_text() == name
+    program(node.folder / name)
+    node.index.update()
+    assert (node.folder / "current").read_text() != name
+    assert node.answer() == (False, IndexView)
 
 
 def truncate(folder: Path) -> None:
