@@ -21,6 +21,7 @@ from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
 from app.http.throttle import FAILURES
 from app.monitoring.database_metrics import source_labels
+from app.monitoring.metrics import Metrics
 from app.service.admin.settings import AdminSettings, MetricsSettings
 from app.service.provider.settings import ProviderSettings
 from app.settings import ServerSettings, Settings
@@ -379,6 +380,46 @@ def test_requests_that_need_no_database_are_answered_without_it(
     assert (preflight.status_code, preflight.headers["Access-Control-Allow-Origin"]) == (204, origin["Origin"])
     assert client.post("/permissions/check", json=question(), headers={**ASK, **origin}).status_code == 200
     assert client.get("/nothing-here").status_code == 404
+    index.close()
+
+
+def test_metrics_of_the_index_follow_it(settings: Settings, engine: Engine, tmp_path: Path) -> None:
+    uptime, delay = 1_000.0, 0.0
+    metrics = Metrics()
+    index = AccessIndex(
+        engine,
+        tmp_path / "index",
+        clock=lambda: NOW + timedelta(seconds=delay),
+        observe_delay=metrics.index_delay_seconds.observe,
+        uptime=lambda: uptime,
+    )
+    client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index, metrics=metrics).test_client()
+
+    def shown() -> dict[str, float]:
+        named = {name: value for name, value in _numbers(client).items() if name.startswith("usher_index_")}
+        return {name: value for name, value in named.items() if not name.endswith("_created")}
+
+    def expected(revision: int, used: int, staleness: float | None, delays: list[float]) -> dict[str, float]:
+        values: dict[str, float] = {"usher_index_revision": revision, "usher_index_used": used}
+        values |= {} if staleness is None else {"usher_index_staleness_seconds": staleness}
+        values |= {"usher_index_delay_seconds_count": len(delays), "usher_index_delay_seconds_sum": sum(delays)}
+        bounds = {name: float(name.split('"')[1]) for name in shown() if "_bucket" in name}
+        return values | {name: len([each for each in delays if each <= bound]) for name, bound in bounds.items()}
+
+    assert shown() == expected(0, 0, None, [])
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
+    index.update()
+    # A first build is no delay.
+    assert shown() == expected(1, 1, 0, [])
+    uptime += 7
+    assert shown() == expected(1, 1, 7, [])
+    (tmp_path / "directory.yaml").write_text(DIRECTORY.replace("Acme", "Acme Ltd"))
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
+    delay = 0.75
+    index.update()
+    assert shown() == expected(2, 1, 0, [0.75])
+    uptime += 11
+    assert shown() == expected(2, 0, 11, [0.75])
     index.close()
 
 
