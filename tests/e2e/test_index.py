@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,10 +109,25 @@ class Node:
     def heal(self) -> None:
         self.proxy = TcpProxy(self._url.host or "", self._url.port or 5432, at=self._proxy_port)
 
+    def configure(self, **sections: dict[str, Any]) -> None:
+        """Adds to sections of the service's settings."""
+        settings = yaml.safe_load((self._folder / "behind.yaml").read_text())
+        for name, values in sections.items():
+            settings[name] |= values
+        (self._folder / "behind.yaml").write_text(yaml.safe_dump(settings))
+
+    def in_index(self, name: str) -> Path:
+        """A file in the folder of the index."""
+        (folder,) = (self._folder / "index").iterdir()
+        return folder / name
+
+    def ask(self, **headers: str) -> requests.Response:
+        url = f"http://{HOST}:{self.port}/permissions/check"
+        return requests.post(url, json=QUESTION, headers={**ASK, **headers}, timeout=10)
+
     def answer(self, **headers: str) -> tuple[int, bool]:
         """The revision, and whether Ada has access."""
-        url = f"http://{HOST}:{self.port}/permissions/check"
-        response = requests.post(url, json=QUESTION, headers={**ASK, **headers}, timeout=10)
+        response = self.ask(**headers)
         assert response.status_code == 200, response.text
         return int(response.headers["x-usher-revision"]), response.json()["data"][0]["hasAccess"]
 
@@ -226,6 +242,53 @@ def test_a_silent_database_holds_no_permission_call(node: Node) -> None:
     assert "Traceback" not in node.service.stderr()
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("size", [0, 8192])
+def test_processes_that_a_truncated_file_kills_are_replaced(node: Node, size: int) -> None:
+    node.wait_for_all_processes()
+    before = set(children_of(node.service.process.pid))
+    damaged = node.in_index("current").read_text()
+    os.truncate(node.in_index(damaged), size)
+    statuses: list[int] = []
+
+    def is_repaired() -> bool:
+        # A killed process answers nothing.
+        with suppress(requests.ConnectionError):
+            response = node.ask()
+            statuses.append(response.status_code)
+            if response.status_code == 200:
+                assert response.headers["x-usher-revision"] == "1"
+                assert response.json()["data"][0]["hasAccess"]
+        return node.in_index("current").read_text() != damaged
+
+    wait_for("another file", is_repaired, within=20)
+    node.set_members()
+    node.refresh()
+    wait_for("the next revision", lambda: all(node.answer() == (2, False) for _ in range(20)), within=20)
+    wait_for("the checks", lambda: set(node.checks().values()) == {"ok"}, within=20)
+    assert set(statuses) <= {200, 503}
+    assert before - set(children_of(node.service.process.pid))
+    assert "SIGBUS" in node.service.stderr()
+
+
+@pytest.mark.extended
+def test_answers_end_at_the_maximum_age_of_the_directory(node: Node) -> None:
+    node.wait_for_all_processes()
+    node.configure(directory={"max_age": 12})
+    node.restart()
+    restarted = time.time()
+    wait_for("a confirmation", lambda: node.in_index("confirmed").stat().st_mtime > restarted)
+    began = time.monotonic()
+    node.cut()
+    while node.ask().status_code == 200:
+        assert time.monotonic() < began + 30
+        time.sleep(0.1)
+    assert time.monotonic() > began + 11
+    assert node.ask().status_code == 503
+    node.heal()
+    wait_for("an answer", lambda: node.ask().status_code == 200, within=20)
+
+
 def test_changes_end_access_within_a_second(node: Node) -> None:
     node.wait_for_all_processes()
     for revision in range(2, 6):
@@ -237,5 +300,12 @@ def test_changes_end_access_within_a_second(node: Node) -> None:
         while node.answer()[0] != revision:
             assert time.monotonic() < until
         assert node.answer() == (revision, has_access)
+    metrics = requests.get(f"http://{HOST}:{node.port}/metrics", timeout=10).text
+    assert "\nusher_index_revision 5.0\n" in metrics
+    assert "\nusher_index_used 1.0\n" in metrics
+    assert "\nusher_index_delay_seconds_count 4.0\n" in metrics
+    (delays,) = re.findall(r"^usher_index_delay_seconds_sum (\S+)$", metrics, re.MULTILINE)
+    assert 0 < float(delays) < 4
+    assert re.search(r"^usher_index_staleness_seconds \S+$", metrics, re.MULTILINE)
     lines = [json.loads(line) for line in node.service.stderr().splitlines() if line.startswith("{")]
     assert not [line for line in lines if line["event"].startswith("index_")]
