@@ -31,7 +31,7 @@ from app.contract.folders import (
     UpdateFolderRequest,
 )
 
-FolderRow = Row[str, str, str, str | None, str, str, int, int]
+SubtreeRow = Row[str, str, str, str | None, str, str, int, int]
 
 
 def stored_parent(folder_id: str | None) -> str:
@@ -174,7 +174,7 @@ def _parents_first(folders: Iterable[str], parents: dict[str, str], existing: Co
                 pending.append(folder_id)
 
 
-def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:
+def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[SubtreeRow]:
     """The folder ``top`` (for ``TOP``, all folders without parent) and its descendants, ``depth`` levels deep."""
     columns = (*FOLDER_COLUMNS, FOLDER.c.created_at, FOLDER.c.updated_at)
     if top == TOP:
@@ -191,7 +191,7 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
     return connection.execute(select(*(tree.c[column.name] for column in columns)).order_by(tree.c.folder_id))
 
 
-def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
+def _nested(rows: list[SubtreeRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
     """The folders as trees. At the lowest level ``subFolders`` is absent instead of empty."""
     objects = {row.folder_id: _to_wire(row, organization_id) for row in rows}
     lowest = depth
@@ -205,7 +205,7 @@ def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -
     return subfolders.get(TOP, []) if top == TOP else [objects[top]]
 
 
-def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
+def _to_wire(row: SubtreeRow, organization_id: str) -> dict[str, object]:
     return {
         "folderName": row.folder_id,
         **json_columns.load_object(row.payload),

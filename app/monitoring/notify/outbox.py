@@ -19,6 +19,8 @@ _CONCERN = ConcernRow.__table__
 _MESSAGE = ChannelMessageRow.__table__
 _CAUSES = [cause.value for cause in Cause]
 
+_BATCH = 20
+"""Messages that are read at once."""
 _WATCH_LOCK = 0x75736865725F77
 """The PostgreSQL advisory lock that prevents two workers from reporting the same change."""
 
@@ -86,15 +88,13 @@ def add_message(connection: Connection, message_id: str, body: str, channels: Co
         connection.execute(insert(_MESSAGE).values(**message, tries=0, next_try_at=now_ms, problem=""))
 
 
-def due_messages(
-    connection: Connection, channels: Collection[str], now_ms: int, limit: int = 20
-) -> list[WaitingMessage]:
-    """Messages whose next try is due, oldest first."""
+def due_messages(connection: Connection, channels: Collection[str], now_ms: int) -> list[WaitingMessage]:
+    """The first messages whose next try is due, oldest first."""
     rows = connection.execute(
         select(_MESSAGE)
         .where(_MESSAGE.c.next_try_at <= now_ms, _MESSAGE.c.channel.in_(channels))
         .order_by(_MESSAGE.c.created_at, _MESSAGE.c.message_id)
-        .limit(limit)
+        .limit(_BATCH)
     )
     return [
         WaitingMessage(message_id=row.message_id, channel=row.channel, body=row.body, tries=row.tries) for row in rows
