@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,11 +50,13 @@ class IndexNode:
         self._processes: list[Process] = []
         self._ended: list[Process] = []
 
-    def start(self, run: Callable[..., object], *arguments: object) -> Forked:
+    def start(self, run: Callable[..., object], *arguments: object, **options: object) -> Forked:
         """Starts a process of ``maintainer.py``. It ends with the test."""
         output = self._outputs / f"output{len(self._processes) + len(self._ended)}"
         url = self.engine.url.render_as_string(hide_password=False)
-        forked = Forked(run, url, str(self.folder), *arguments, folder=self._outputs, out=output, err=output)
+        forked = Forked(
+            partial(run, **options), url, str(self.folder), *arguments, folder=self._outputs, out=output, err=output
+        )
         self._processes.append(Process(forked, output, run, arguments))
         return forked
 

@@ -4,6 +4,7 @@ They import no more than that.
 """
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -48,11 +49,15 @@ def maintain(url: str, folder: str, max_logged: int) -> None:
     _node(url, folder).run(threading.Event())
 
 
-def die(url: str, folder: str, max_logged: int, step: str, times: int) -> None:
-    """Brings the index up to date once, and is killed before it executes the line ``step`` the nth time.
+def die(url: str, folder: str, max_logged: int, *, step: str = "", times: int = 0, size: int = 0) -> None:
+    """Brings the index up to date once, and is killed before it executes the line ``step`` the nth time, or before a
+    file has more than ``size`` bytes.
 
     Without a step, prints each line that it executes.
     """
+    if size:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     vars(index)["MAX_LOGGED"] = max_logged
     kind = "update" if max_logged else "build"
     code = {getattr(each, "__wrapped__", each).__code__ for each in (*STEPS[kind], *_LAST_STEPS)}
@@ -94,6 +99,12 @@ def question(url: str, folder: str, maintains: bool = False, check: float = CHEC
         except lmdb.Error as error:
             print(500, type(error).__name__, flush=True)
         time.sleep(CHECK)
+
+
+def abort(folder: str) -> None:
+    """Crashes outside of the index."""
+    record_crashes(Path(folder))
+    os.abort()
 
 
 def hold(path: str, transactions: int) -> None:

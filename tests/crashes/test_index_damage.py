@@ -2,16 +2,19 @@
 
 import os
 import resource
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import structlog
 
+from app.access.index.crashes import has_crashed
 from tests.choice import sampled
 from tests.crashes.index_node import BUILDS, LOGGED, IndexNode, wait_until
-from tests.crashes.maintainer import maintain, question
+from tests.crashes.maintainer import abort, maintain, question
 from tests.forking import Forked
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(180)]
@@ -71,6 +74,19 @@ def test_damage_under_running_processes_is_repaired(node: IndexNode, damage: Cal
     node.read()
     wait_until(lambda: node.restart_crashed() and node.answers_now())
     node.check_answers()
+
+
+@pytest.mark.one_database
+def test_a_crash_elsewhere_is_logged_and_keeps_the_file(node: IndexNode) -> None:
+    output = node.folder.parent / "aborted"
+    aborted = Forked(abort, str(node.folder), folder=node.folder.parent, out=output, err=output)
+    assert aborted.wait(30) == -signal.SIGABRT
+    with structlog.testing.capture_logs() as lines:
+        assert not has_crashed(node.folder)
+        assert not has_crashed(node.folder)
+    assert [line["event"] for line in lines] == ["process_crashed"]
+    assert "Fatal Python error: Aborted" in lines[0]["stack"]
+    assert "tests/crashes/maintainer.py" in lines[0]["stack"]
 
 
 class Disk:

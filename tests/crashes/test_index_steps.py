@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]
     ("max_logged", "every"), sampled([(LOGGED, 16), (BUILDS, 16), (LOGGED, 1), (BUILDS, 1)], sample=2)
 )
 def test_maintainer_killed_at_each_step_leaves_one_revision(node: IndexNode, max_logged: int, every: int) -> None:
-    first = node.start(die, LOGGED, "", 0)
+    first = node.start(die, LOGGED)
     assert first.wait(30) == 0
     node.start(question)
     node.follow()
     node.read()
-    complete = node.start(die, max_logged, "", 0)
+    complete = node.start(die, max_logged)
     assert complete.wait(30) == 0
     lines = node.lines(complete)
     steps = [(line, times) for line in dict.fromkeys(lines) for times in (1, 2) if lines.count(line) >= times]
@@ -30,7 +30,7 @@ def test_maintainer_killed_at_each_step_leaves_one_revision(node: IndexNode, max
     left: set[int] = set()
     for step, times in steps[::-every]:
         before, newest = node.stored()[0], node.read()
-        victim = node.start(die, max_logged, step, times)
+        victim = node.start(die, max_logged, step=step, times=times)
         assert victim.wait(30) == -signal.SIGKILL, (step, times, node.lines(victim))
         stamp, is_whole = node.stored()
         assert is_whole, (step, times)
@@ -40,6 +40,23 @@ def test_maintainer_killed_at_each_step_leaves_one_revision(node: IndexNode, max
     assert left > {0}
     node.start(maintain, LOGGED)
     node.follow()
+    assert node.check_answers() == []
+
+
+@pytest.mark.parametrize("pages", sampled([20, 3], sample=1))
+def test_maintainer_killed_while_it_writes_pages_leaves_one_revision(node: IndexNode, pages: int) -> None:
+    assert node.start(die, LOGGED).wait(30) == 0
+    node.start(question)
+    node.follow()
+    node.revisions.others = 4_000
+    before, newest = node.newest, node.read()
+    # The file of the newest revision has more bytes.
+    for size in range(100_000, 200_000, pages * 4096):
+        assert node.start(die, LOGGED, size=size).wait(30) == -signal.SIGXFSZ
+        assert node.stored() == (before, True)
+    node.start(maintain, LOGGED)
+    node.follow()
+    assert node.newest == newest
     assert node.check_answers() == []
 
 

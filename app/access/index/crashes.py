@@ -1,13 +1,17 @@
-"""Records crashes of processes in the index: a damaged file may crash every process that reads it, again and again."""
+"""Records crashes of processes: a damaged file of the index may crash every process that reads it, again and again."""
 
 import faulthandler
 import os
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from app.foundation.files import make_folder
 
-_PACKAGE = str(Path(__file__).parent).encode()
+_IN_INDEX = b"/access/index/"
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def record_crashes(folder: Path) -> None:
@@ -19,11 +23,12 @@ def record_crashes(folder: Path) -> None:
 
 
 def has_crashed(folder: Path) -> bool:
-    """Whether a process has crashed in this package since the last call."""
+    """Whether a process has crashed in the index since the last call. Logs the stacks of all crashes."""
     path = folder / "crashes"
     with suppress(FileNotFoundError):
         if path.stat().st_size:
             stacks = path.read_bytes()
             os.truncate(path, 0)
-            return _PACKAGE in stacks
+            _log.error("process_crashed", stack=stacks.decode("utf-8", "replace"))
+            return _IN_INDEX in stacks
     return False

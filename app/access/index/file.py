@@ -45,7 +45,7 @@ class Stamp(NamedTuple):
 
 
 class IndexDamagedError(Exception):
-    """The file is no index of this version, or it is damaged."""
+    """The file is no index of this version, it is damaged, or it cannot be read."""
 
 
 class IndexFile:

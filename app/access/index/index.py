@@ -160,8 +160,9 @@ class AccessIndex:
                     if stamp is not None and stamp.revision >= min_revision:
                         yield IndexView(entries, stamp.revision, questions, self._get_folders(file, stamp))
                         return
-            except DAMAGE as error:
-                self._discard(file.path.name, error)
+            except lmdb.Error as error:
+                if isinstance(error, DAMAGE):
+                    self._discard(file.path.name, error)
                 raise IndexDamagedError(str(error)) from error
         with self.turns.take():
             self._check_schema()
@@ -349,10 +350,9 @@ class AccessIndex:
 
     def _adopt(self) -> None:
         """Opens the file in use, and reads when it was confirmed."""
+        if has_crashed(self._folder):
+            self._discard(self._current(), IndexDamagedError("a process crashed while it used the file"))
         name = self._current()
-        if name and has_crashed(self._folder):
-            self._discard(name, IndexDamagedError("a process crashed while it used the file"))
-            name = ""
         if not name:
             self._file = None
             return

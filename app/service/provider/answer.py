@@ -189,7 +189,7 @@ def _checked_view(
             require_revision(view.revision, min_revision)
             yield view
     except IndexDamagedError as error:
-        raise Unavailable("this node's index is damaged, and is built again; try again") from error
+        raise Unavailable("this node's index cannot be read; try again") from error
     except SchemaNewerError as error:
         raise Unavailable(str(error)) from error
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as NoTurnError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.index.entries import all_entries
-from app.access.index.file import IndexDamagedError
+from app.access.index.file import IndexDamagedError, IndexFile
 from app.access.index.index import AccessIndex, Condition
 from app.access.index.index_view import IndexView
 from app.access.index.layout import LAYOUT
@@ -427,6 +427,20 @@ def test_an_error_that_is_no_damage_keeps_the_file(node: Node, monkeypatch: pyte
     with pytest.raises(lmdb.ReadersFullError):
         node.index.update()
     monkeypatch.undo()
+    node.index.update()
+    assert (node.folder / "current").read_text() == name
+    assert node.answer() == (True, IndexView)
+
+
+def test_a_call_that_finds_no_slot_is_refused_and_keeps_the_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise lmdb.ReadersFullError("no slot")
+
+    name = (node.folder / "current").read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexFile, "reading", full)
+        with pytest.raises(IndexDamagedError):
+            node.answer()
     node.index.update()
     assert (node.folder / "current").read_text() == name
     assert node.answer() == (True, IndexView)
