@@ -24,6 +24,7 @@ from app.foundation.logs import mask_secrets
 from app.foundation.text import are, counted, printable, quoted
 from app.sync.ledger.failure_lists import Failure, count_failures, worst_failure
 from app.sync.ledger.failures import PARKED_AFTER
+from app.sync.ledger.items import noun_of
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.status import failed_run, held_runs, last_began
 from app.sync.runs.workers import workers
@@ -196,7 +197,7 @@ def _failing(connection: Connection, now: datetime, limit: int | None) -> Iterat
 def _describe_failure(failure: Failure) -> str:
     parts = [failure.organization_id, failure.container_id, failure.item_id]
     where = failure.item_id if failure.kind == "organization" else " / ".join(part for part in parts if part)
-    return _one_line(f"{'delete ' if failure.deleting else ''}{failure.kind} {where}: {failure.message}")
+    return _one_line(f"{'delete ' if failure.deleting else ''}{noun_of(failure.kind, 1)} {where}: {failure.message}")
 
 
 def _worker(connection: Connection, now: datetime, expectations: Expectations) -> Iterator[Concern]:

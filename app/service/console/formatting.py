@@ -13,6 +13,8 @@ from app.sync.runs.schedule import zone_of
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _FAR = 90 * _DAY
+_UNITS = ((1, "s", 60), (_MINUTE, "min", 60), (_HOUR, "h", 24), (_DAY, "d", _FAR))
+"""Seconds, unit, and the number from which the next unit is used."""
 _SHORT = 64
 _UNBROKEN = 24
 """The length up to which an id stays on one line."""
@@ -49,15 +51,15 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """``3 min ago``, ``in 11 min``, or a date if it is more than 90 days away."""
+    """``3 min ago``, ``in 11 min``, rounded, or a date if it is more than 90 days away."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= _FAR:
         return f"{moment.astimezone(UTC):%-d %b %Y}"
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s")):
-        passed = int(abs(seconds) // size)
-        if passed:
-            return f"{passed} {unit} ago" if seconds > 0 else f"in {passed} {unit}"
-    return "now"
+    number_of = ((int(abs(seconds) / size + 0.5), unit, most) for size, unit, most in _UNITS)
+    passed, unit = next((number, unit) for number, unit, most in number_of if number < most)
+    if not passed:
+        return "now"
+    return f"{passed} {unit} ago" if seconds > 0 else f"in {passed} {unit}"
 
 
 def utc_moment(text: str, zone: str) -> datetime:

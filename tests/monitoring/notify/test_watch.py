@@ -236,6 +236,15 @@ def test_refused_items_are_reported_once_when_they_double_and_when_they_are_over
         time.move_on(minutes=15)
 
 
+def test_the_kind_of_a_failed_item_is_in_words(make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine) -> None:
+    past.failing("ada")
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE item_failure SET kind = 'documentUser', container_id = 'plan'"))
+    make_watch(kept).tick()
+    summary = kept.got[0].content["data"]["summary"]
+    assert summary.endswith(", such as document member acme / plan / ada: too long")
+
+
 def test_failures_of_another_backend_concern_nobody(
     make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine, time: SimulatedTime
 ) -> None:

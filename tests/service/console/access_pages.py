@@ -186,7 +186,7 @@ def visit_lists_of_access(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -
 
 def _through(visitors: Visitors, name: str, **query: str) -> None:
     """The first page, and the second of each of its lists."""
-    for href in findall(r'href="([^"]*)">Next 50', visitors.show(name, **query)):
+    for href in findall(r'href="([^"]*)">Next page', visitors.show(name, **query)):
         after = parse_qs(urlsplit(unescape(href)).query)["after"][0]
         visitors.show(name, **query, after=after)
 

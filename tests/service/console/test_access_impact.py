@@ -243,7 +243,7 @@ def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:
         assert "Roadmap" in html
         users = html.partition("Users ")[2].partition("Resources ")[0]
         seen += [unescape(found) for found in re.findall(r"/console/user\?id=([^&\"]+)", users)]
-        link = re.search(r'href="([^"]*)">Next 50', users)
+        link = re.search(r'href="([^"]*)">Next page', users)
         path = unescape(link[1]) if link else None
     assert len(seen) == len(set(seen)) == 120
     assert seen[0] == "ada"

@@ -58,14 +58,14 @@ def test_the_backend_state_follows_from_the_last_run_without_previews(office: Of
 def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     held = states.held(office)
-    assert backend(browser) == "2 differences"
+    assert backend(browser) == "2 deletes held"
     ledger_id = open_ledger(office.engine, "http://backend.test", "key", office.time).ledger_id
     row = {"ledger_id": ledger_id, "kind": "folder", "organization_id": "acme", "container_id": "", "retry_at": 0}
     row |= {"deleting": False, "fingerprint": "", "failures": 10, "message": "", "message_digest": message_digest("")}
     with writing(office.engine) as connection:
         given = [("a", True), ("b", True), ("c", False)]
         connection.execute(insert(ItemFailureRow), [row | {"item_id": one, "parked": parked} for one, parked in given])
-    assert backend(browser) == "5 differences"
+    assert backend(browser) == "2 deletes held, 3 items failing"
     office.runs.approve(held.run_id)
     assert backend(browser) == "a run is changing it"
     office.runs.move(held.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -74,7 +74,7 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     office.runs.move(held.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), counts={})
     # A later preview that would hold deletes changes nothing.
     states.previewed(office)
-    assert backend(browser) == "3 differences"
+    assert backend(browser) == "3 items failing"
 
 
 def test_items_per_run_excludes_previews(office: Office) -> None:
@@ -169,8 +169,20 @@ def test_a_queued_run_reports_a_missing_worker(office: Office) -> None:
     assert NO_WORKER in browser.get(page)
     assert NO_WORKER in browser.get(address("overview"))
     assert "1 worker" not in browser.get(address("overview"))
-    # Nothing is reported as well while no run can begin.
+    # It is not all well while no run can begin.
     assert "All well" not in browser.get(address("overview"))
+
+
+def test_all_is_well_unless_a_run_has_failed(office: Office) -> None:
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    browser = office.browser(Role.VIEWER)
+    states.done(office)
+    assert "All well" in browser.get(address("overview"))
+    states.failed(office)
+    states.done(office)
+    html = browser.get(address("overview"))
+    assert "All well" not in html
+    assert "1 run</a> failed since yesterday" in html
 
 
 def test_runs_are_cancelled_from_the_lists(office: Office) -> None:

@@ -117,7 +117,7 @@ def _through(browser: Browser, path: str, list_id: str) -> list[str]:
         rows += page
         section = re.search(rf'<h2 id="{list_id}"[^>]*>.*?</section>', html, re.DOTALL)
         assert section is not None
-        link = re.search(r'href="([^"]+)">Next 50', section[0])
+        link = re.search(r'href="([^"]+)">Next page', section[0])
         path = unescape(link[1]) if link else ""
     return rows
 
@@ -275,7 +275,7 @@ def test_a_cursor_of_a_group_that_is_not_listed_ends_the_list(full: Office, monk
 def test_a_cursor_of_another_list_is_refused(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("organization", id="acme"))
-    place = re.search(r'href="[^"]*after=([^"]+)">Next 50', html)
+    place = re.search(r'href="[^"]*after=([^"]+)">Next page', html)
     assert place is not None
     for path in (
         f"/console/organization?id=other&after={place[1]}",
@@ -489,7 +489,7 @@ def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
 def test_a_page_of_access_whose_place_is_gone_is_refused(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("access", user="bob", organization="acme"))
-    link = re.search(r'href="([^"]+)">Next 50', html)
+    link = re.search(r'href="([^"]+)">Next page', html)
     assert link is not None
     next_page = unescape(link[1])
     last = re.findall(r"d-\d{3}", next_page)[-1]

@@ -203,7 +203,7 @@ def test_long_lists_have_pages(office: Office) -> None:
         office.held_run()
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("runs"))
-    link = re.search(r'href="([^"]*before=[^"]*)">Next 50', html)
+    link = re.search(r'href="([^"]*before=[^"]*)">Next page', html)
     assert link is not None
     assert html.count("/console/run?id=") == 50
     assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 3
@@ -238,7 +238,7 @@ def test_parked_items_have_pages(office: Office) -> None:
     while path is not None:
         html = browser.get(path)
         seen += re.findall(r'class="id">(d\d{3})<', html)
-        link = re.search(r'href="([^"]*after=[^"]*)">Next 50', html)
+        link = re.search(r'href="([^"]*after=[^"]*)">Next page', html)
         path = link[1].replace("&amp;", "&") if link else None
     assert sorted(seen) == [f"d{number:03}" for number in range(60)]
     assert '60<span class="hidden"> failing' in browser.get(address("runs"))

@@ -50,7 +50,12 @@ def test_a_time_of_another_year_has_its_year() -> None:
     page = make_environment({}).from_string("{{ at|when }} {{ at|when(now) }}")
     now = datetime(2026, 1, 3, tzinfo=UTC)
     for at, shown, ago in (
-        (datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC), "1 Jan 00:00:01", "1 d ago"),
+        (datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC), "1 Jan 00:00:01", "2 d ago"),
+        (datetime(2026, 1, 9, 23, 59, 1, tzinfo=UTC), "9 Jan 23:59:01", "in 7 d"),
+        (datetime(2026, 1, 2, 0, 20, tzinfo=UTC), "2 Jan 00:20:00", "1 d ago"),
+        (datetime(2026, 1, 2, 1, tzinfo=UTC), "2 Jan 01:00:00", "23 h ago"),
+        (datetime(2026, 1, 2, 23, 0, 10, tzinfo=UTC), "2 Jan 23:00:10", "1 h ago"),
+        (datetime(2026, 1, 2, 23, 59, 59, 800_000, tzinfo=UTC), "2 Jan 23:59:59", "now"),
         (datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC), "31 Dec 2025 23:59:59", "2 d ago"),
         (datetime(2025, 1, 3, tzinfo=UTC), "3 Jan 2025 00:00:00", "3 Jan 2025"),
         (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "31 Dec 2025 23:00:00", "2 d ago"),

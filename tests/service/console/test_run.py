@@ -503,6 +503,16 @@ def test_the_first_sync_is_one_sentence(office: Office) -> None:
     assert "2 users gained 2 entries" in text_of(office.browser(Role.VIEWER).get(address("run", id=again.run_id)))
 
 
+def test_a_verify_names_the_kinds_of_differences(office: Office) -> None:
+    for report, shown in (
+        ({"missing": 14, "changed": 2, "undeleted": 0}, "14 missing, 2 different among 9,000 items of the backend"),
+        ({"undeleted": 1}, "1 not deleted among"),
+        ({}, "no differences among 9,000 items"),
+    ):
+        run = _ended(office, [MEMBER | {"item_id": "ada"}], report={"verify": {"seen": 9_000, **report}})
+        assert shown in text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+
+
 def test_a_run_begins_with_what_it_sent_and_folds_what_waits(office: Office) -> None:
     hold = {"kind": "documentUser", "organizationId": "acme", "deletes": 2, "ledger": 9, "limit": "delete_count"}
     kept = [LEFT | {"item_id": each, "container_id": "x", "status": "held"} for each in ("dan", "eve")]
@@ -531,7 +541,7 @@ def test_of_many_sent_items_the_first_are_shown(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     items = browser.get(address("run", id=run.run_id)).partition('data-part="items"')[2]
     assert items.count("ordinal=") == 20
-    link = re.search(r'href="([^"]+)#items">Next 50', items)
+    link = re.search(r'href="([^"]+)#items">Next page', items)
     assert link is not None
     rest = browser.get(unescape(link[1])).partition('data-part="items"')[2]
     assert re.findall(r"ordinal=(\d+)", rest) == [str(number) for number in range(22, 32)]

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
+from app.monitoring.activity import NodeActivity
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
 from app.service.console.urls import address
@@ -92,6 +93,11 @@ def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     sync_pages.visit_sync(visitors)
     visitors.show("runs", status="held")
     visitors.show("runs", period="day", busy=1)
+    # All is well but for a run that has failed since yesterday.
+    states.failed(office)
+    states.done(office)
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    visitors.show("overview")
     with monkeypatch.context() as patched:
         patched.setattr("app.sync.runs.history.MAX_RECAPPED", 1)
         office.runs.cancel(states.queued(office).run_id)
@@ -274,7 +280,7 @@ def _troubled(office: Office) -> Run:
         "problems": ["people: directory.yaml:8: no such user", "no place"],
         "sources": [{"name": "people", "verdict": "failed", "reason": "away"}, states.UNREAD],
         "problemCounts": {"malformed": 1, "dangling": 2},
-        "verify": {"seen": 4, "missing": 1},
+        "verify": {"seen": 4, "missing": 1, "changed": 2},
         "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
     }
     counts = {

@@ -11,6 +11,7 @@ from app.access.browse.sizes import organization_sizes
 from app.access.contents import SourceState, source_states
 from app.access.records import Organization
 from app.foundation.clock import epoch_ms
+from app.foundation.text import counted
 from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console
@@ -164,17 +165,19 @@ def _verified(connection: Connection) -> dict[str, object]:
 
 def _backend_state(
     connection: Connection, last: Run | None, held: Sequence[HeldRun], failures: Sequence[FailureCount]
-) -> tuple[str, int]:
-    """A key of the template's words for the last full run, and with ``step`` the number of items not in step."""
+) -> tuple[str, list[str]]:
+    """A key of the template's words for the last full run, and with ``step`` the items that are not in step."""
     if is_applying(connection):
-        return "changing", 0
+        return "changing", []
     if last is None:
-        return "never", 0
+        return "never", []
     if last.status is RunStatus.FAILED:
-        return "interrupted" if last.continued_by else "failed", 0
+        return "interrupted" if last.continued_by else "failed", []
     if last.status is RunStatus.CANCELLED and last.held_until is None:
-        return "cancelled", 0
-    return "step", sum(run.deletes for run in held) + sum(row.items for row in failures)
+        return "cancelled", []
+    deletes, failing = sum(run.deletes for run in held), sum(row.items for row in failures)
+    waiting = [f"{counted(deletes, 'delete')} held"] if deletes else []
+    return "step", [*waiting, f"{counted(failing, 'item')} failing"] if failing else waiting
 
 
 def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:

@@ -143,7 +143,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "entries": entries,
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
         "verified": verified,
-        "differences": sum(int(verified.get(finding) or 0) for finding in _DIFFERENCES),
+        "differences": {finding: verified[finding] for finding in _DIFFERENCES if verified.get(finding)},
         "retyped": [(part.kind, part.items) for part in parts if part.operation in _ACCESS_TYPE_CHANGES],
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],

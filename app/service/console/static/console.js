@@ -18,11 +18,10 @@
   const passed = (moment) => {
     const seconds = (Date.now() - moment) / 1000;
     if (Math.abs(seconds) >= 90 * 86400) return date(moment);
-    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
-      const count = Math.floor(Math.abs(seconds) / size);
-      if (count) return seconds > 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
+    for (const [size, unit, most] of [[1, "s", 60], [60, "min", 60], [3600, "h", 24], [86400, "d", 91]]) {
+      const count = Math.round(Math.abs(seconds) / size);
+      if (count < most) return !count ? "now" : seconds > 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
     }
-    return "now";
   };
   // Times in stored sentences, which are in UTC.
   const stored = /\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC/g;
