@@ -29,7 +29,7 @@ from app.sync.runs.schedule import first_due_after
 
 if TYPE_CHECKING:
     from app.client.records import Observer
-    from app.monitoring.notify.concerns import Concern, Expectations
+    from app.monitoring.notify.concerns import Concern, DueAfter, Expectations
     from app.monitoring.notify.watch import Watch
     from app.sync.runs.engine import SyncEngine
     from app.sync.runs.lifecycle import Runs
@@ -133,12 +133,17 @@ def expectations(settings: Settings) -> Expectations:
     from app.monitoring.notify.concerns import Expectations
 
     sync = settings.sync
-    schedules = [schedule for schedule in (sync.schedule, sync.verify_schedule) if schedule]
     return Expectations(
-        due_after=lambda moment: first_due_after(moment, schedules, sync.timezone),
+        due_after=due_after(settings, sync.schedule, sync.verify_schedule),
         missed_after=timedelta(seconds=settings.notifications.missed_after),
         worker_after=timedelta(seconds=settings.notifications.worker_after),
     )
+
+
+def due_after(settings: Settings, *schedules: str) -> DueAfter:
+    """Returns when the first of these schedules is due after a moment."""
+    written = [schedule for schedule in schedules if schedule]
+    return lambda moment: first_due_after(moment, written, settings.sync.timezone)
 
 
 def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:

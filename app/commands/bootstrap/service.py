@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from app.access.index.crashes import record_crashes
 from app.access.index.index import AccessIndex
-from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
+from app.commands.bootstrap.application import Application, build_watch, concern_finder, due_after, expectations
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, index_folder, open_store_for_service, store_guard
 from app.commands.bootstrap.outgoing import backend_client
 from app.commands.bootstrap.requirements import has_credentials
@@ -188,6 +188,7 @@ def _console_parts(
         provider_path=settings.provider.path,
         find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
         due_after=expectations(settings).due_after,
+        verify_due_after=due_after(settings, settings.sync.verify_schedule),
         settings_rows=lambda: list(setting_rows(settings, origins)),
         index_state=None if index is None else lambda: index.state,
         examine=examine,

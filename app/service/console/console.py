@@ -71,6 +71,8 @@ class ConsoleParts:
     provider_path: str
     find_concerns: FindConcerns
     due_after: Callable[[datetime], datetime | None]
+    verify_due_after: Callable[[datetime], datetime | None]
+    """When the next run is due that reads the backend first."""
     settings_rows: Callable[[], Sequence[tuple[str, str, str]]]
     """Returns key, value and origin of every setting. Secrets are masked."""
     index_state: Callable[[], IndexState] | None

@@ -136,9 +136,7 @@ def held_before(connection: Connection, held: Run) -> Run | None:
     """The run before of the same scope, if it held as many deletes of each kind and organization."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
     last = next((run for run in before if run.plan_id is not None and run.selection == held.selection), None)
-    return (
-        last if last is not None and not _losses(held, KINDS) and _held_numbers(last) == _held_numbers(held) else None
-    )
+    return last if last is not None and _held_numbers(last) == _held_numbers(held) else None
 
 
 def _held_numbers(run: Run) -> list[tuple[object, ...]]:

@@ -46,7 +46,7 @@ MAX_FIRST_READ = 50_000
 MAX_REPORTED = 100
 """The most pairs of organization and kind in the report of the run: the largest. The stored rows have all."""
 
-_DECISIVE_FIELDS = frozenset({"accessRole", "accessType", "disabled", "expiresAt", "folderId", "parentFolderId"})
+DECISIVE_FIELDS = frozenset({"accessRole", "accessType", "disabled", "expiresAt", "folderId", "parentFolderId"})
 """The fields that decisions read, apart from the ids of records."""
 
 EFFECTS = ("gain", "lose", "change")
@@ -233,7 +233,7 @@ def _causes(
 
 
 def _decisive(record: Record) -> dict[str, object]:
-    return {name: value for name, value in record_to_wire(record).items() if name in _DECISIVE_FIELDS}
+    return {name: value for name, value in record_to_wire(record).items() if name in DECISIVE_FIELDS}
 
 
 def _effect(before: str | None, after: str | None) -> str:

@@ -8,12 +8,21 @@ from sqlalchemy import Connection
 
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, User
 from app.foundation.database.statements import run
-from app.sync.plan.access_impact import LOSSES_FIRST, NAMED_ROWS, StoredAccessChange, list_access, parsed_row
+from app.sync.plan.access_impact import (
+    DECISIVE_FIELDS,
+    LOSSES_FIRST,
+    NAMED_ROWS,
+    StoredAccessChange,
+    list_access,
+    parsed_row,
+)
 
 _CAUSES = tuple(record.kind for record in (Organization, User, Membership, Folder, Document, Group, GroupMember, Grant))
-"""The kinds of causes. If a change of access has several, the first one in this order is shown."""
+"""The kinds of causes, the more general ones first."""
 _SUBJECT = ("kind", "organizationId", "folderId", "documentId", "organizationUserGroupId", "memberGroupId")
 """The fields in which the records of one cause are equal. They have no user."""
+_OF_USER = frozenset({"userId", "userAlias"})
+_SHOWN = _OF_USER.union(_SUBJECT, DECISIVE_FIELDS)
 
 # Of each organization and effect, the most users and the most resources of one row.
 _LARGEST_ROWS = """
@@ -50,6 +59,8 @@ class CausedChanges:
     """``added``, ``changed`` or ``removed``. Empty: the cause is not stored."""
     record: Mapping[str, object]
     """The record that changes, as in ``record_to_wire``. Of several records, the fields that are equal."""
+    names: Mapping[str, str]
+    """The names of users and resources, by id."""
     people: Mapping[str, AffectedPeople]
     """Effect → users and resources."""
     ordinals: Sequence[int]
@@ -98,7 +109,15 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
 
 
 def _main_cause(row: StoredAccessChange) -> tuple[str, Mapping[str, object]]:
-    return min(row.causes, key=lambda cause: _CAUSES.index(str(cause[1]["kind"])), default=("", {}))
+    """The cause of all users of the row, if there is one. A record of a user that is only changed, as one with another
+    role, comes after other causes."""
+
+    def rank(cause: tuple[str, Mapping[str, object]]) -> tuple[object, ...]:
+        change, record = cause
+        is_of_user = bool(_OF_USER & record.keys())
+        return row.users > 1 and is_of_user, change == "changed" and is_of_user, _CAUSES.index(str(record["kind"]))
+
+    return min(row.causes, key=rank, default=("", {}))
 
 
 def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
@@ -106,7 +125,7 @@ def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
     first, *others = (_main_cause(row)[1] for row in rows)
     is_of_one_user = all(row.users == 1 for row in rows) and len({row.user_ids[0] for row in rows if row.user_ids}) == 1
     # A row has the cause of its first user. Other users have records of their own.
-    is_same = is_of_one_user or not {"userId", "userAlias"} & first.keys()
+    shown = _SHOWN if is_of_one_user or not _OF_USER & first.keys() else _SUBJECT
     organizations = {row.organization_id for row in rows}
     return CausedChanges(
         organization_id=organizations.pop() if len(organizations) == 1 else "",
@@ -114,7 +133,14 @@ def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
         record={
             name: value
             for name, value in first.items()
-            if (is_same or name in _SUBJECT) and all(other.get(name) == value for other in others)
+            if name in shown and all(other.get(name) == value for other in others)
+        },
+        names={
+            each: name
+            for row in rows
+            for part in row.names.values()
+            if isinstance(part, dict)
+            for each, name in part.items()
         },
         people=_people(rows),
         ordinals=[row.ordinal for row in rows] if change else [],

@@ -331,6 +331,12 @@ def visit_sync(visitors: Visitors) -> None:
     made = states.planning(office, dry_run=True)
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
     show()
+    for verdict in ("failed", "partial", "complete"):
+        for read_at in (None, 1_000):
+            with writing(office.engine) as connection:
+                read = {"last_verdict": verdict, "last_good_at": read_at}
+                connection.execute(update(DirectorySourceRow.__table__).values(read))
+            show()
     run = states.done(office)
     with writing(office.engine) as connection:
         table = RunRow.__table__
@@ -454,8 +460,9 @@ def visit_overview(visitors: Visitors) -> None:
     show("overview")
     states.queued(office)
     show("overview")
-    unscheduled = office.settings.model_copy(update={"sync": SyncSettings(schedule="", verify_schedule="")})
-    Visitors(Office(unscheduled, office.engine, office.time, office.runs)).show("overview")
+    for verify in ("", "every 1d"):
+        schedules = office.settings.model_copy(update={"sync": SyncSettings(schedule="", verify_schedule=verify)})
+        Visitors(Office(schedules, office.engine, office.time, office.runs)).show("overview")
     service = NodeActivity(node="n:1", role="service", clock=office.time)
     for asked in (10, 30):
         office.time.move_on(minutes=1)

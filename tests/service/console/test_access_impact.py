@@ -136,10 +136,12 @@ def _restructuring(office: Office) -> Run:
     office.runs.update(run.run_id, RunStatus.PLANNING, report={"impact": {"lose": 9, "gain": 1, "change": 1}})
     folder = {"kind": "folder", "organizationId": "acme", "folderId": "specs", "accessType": "restricted"}
     grant = {"kind": "grant", "organizationId": "acme", "documentId": "handbook", "accessRole": "viewer"}
+    role = {"kind": "membership", "organizationId": "acme", "userId": "bob", "accessRole": "viewer"}
     member = {"kind": "groupMember", "organizationId": "acme", "organizationUserGroupId": "eng"}
     causes: list[tuple[str, list[str], list[str], list[tuple[str, dict[str, str]]]]] = [
         ("acme", ["ada", "bob"], ["specs-1", "specs-2"], [("changed", folder)]),
-        ("acme", ["bob", "cleo"], ["specs-1"], [("changed", folder)]),
+        # The role of the first user is not why both lose access.
+        ("acme", ["bob", "cleo"], ["specs-1"], [("changed", role), ("changed", folder)]),
         (
             "acme",
             ["dan"],
@@ -148,7 +150,7 @@ def _restructuring(office: Office) -> Run:
         ),
         ("acme", ["eve"], ["roadmap"], [("removed", member | {"userId": "eve"})]),
         ("acme", ["fay"], ["handbook"], [("removed", grant | {"userId": "fay"})]),
-        ("acme", ["gone-1"], ["handbook"], [("removed", {"kind": "user", "userId": "gone-1"})]),
+        ("acme", ["gone-1"], ["handbook"], [("removed", {"kind": "user", "userId": "gone-1", "email": "g@1"})]),
         ("else", ["gone-2"], ["other"], [("removed", {"kind": "user", "userId": "gone-2"})]),
         ("else", ["hal"], ["other"], []),
     ]

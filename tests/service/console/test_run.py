@@ -473,7 +473,7 @@ def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) 
     html = browser.get(address("run", id=run.run_id))
     text = text_of(html)
     assert "1 user lost 5 entries 2 users gained 3 entries" in text
-    assert "the access behind the 1 held delete ended then" in text
+    assert "the access behind the 1 held delete has ended already" in text
     assert "dan 5 0 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
     assert "ada 0 2 0 gained membership, gained document Handbook handbook" in text
     assert text.index("Who gained and lost access") < text.index("Changes in the backend")

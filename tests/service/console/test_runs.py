@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import update
@@ -177,3 +178,30 @@ def test_the_user_of_a_run_has_a_name(office: Office) -> None:
         assert "Bob" in browser.get(page).partition("<main")[2]
     states.queued(office, user_ids=("ada", "bob"))
     assert "of 2 users" in browser.get(address("runs"))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "verify", "shown"),
+    [
+        ("", "", "Next run not scheduled"),
+        ("every 15m", "", "Next run in 15 min every 15 min"),
+        ("", "every 1d", "Next run in 12 h a verify, every 24 h, no other sync is scheduled"),
+        ("every 3h", "every 12h", "Next run in 3 h every 3 h"),
+        ("every 12h", "every 12h", "Next run in 12 h a verify, every 12 h, no other sync is scheduled"),
+    ],
+)
+def test_the_next_run_is_a_verify_or_not(office: Office, schedule: str, verify: str, shown: str) -> None:
+    states.done(office)
+    sync = office.settings.sync.model_copy(update={"schedule": schedule, "verify_schedule": verify})
+    scheduled = replace(office, settings=office.settings.model_copy(update={"sync": sync}))
+    html = scheduled.browser(Role.VIEWER).get(address("overview"))
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    assert shown in text
+
+
+def test_previews_show_the_access_that_is_lost(office: Office) -> None:
+    run = states.planned(office, dry_run=True)
+    values = {"finished_at": office.time(), "report": {"impact": {"gain": 2, "lose": 49, "change": 0}}}
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    for page in ("runs", "overview"):
+        assert "49 accesses lost" in _row_of(office.browser(Role.VIEWER).get(address(page)), run)

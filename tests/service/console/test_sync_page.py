@@ -5,7 +5,10 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from app.access.source_tables import DirectorySourceRow
+from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.plan.tables import PlanAccessRow
@@ -20,7 +23,9 @@ SYNC = address("sync")
 
 def _button(html: str) -> str:
     """The label of the button that starts the run."""
-    return unescape(html.partition('<button class="primary" name="go" value="1">')[2].partition("</button>")[0])
+    button = re.search(r'<button(?: class="primary")? name="go" value="1">(.*?)</button>', html)
+    assert button is not None
+    return unescape(button[1])
 
 
 def _text(html: str) -> str:
@@ -140,6 +145,9 @@ def test_held_deletes_of_the_preview_have_a_column(office: Office) -> None:
 def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     main, beside = '<button class="primary" name="go" value="preview">', '<button name="go" value="preview">'
+    html = browser.get(SYNC)
+    assert main in html
+    assert "Not known yet" in html
     preview = states.previewed(office)
     assert beside in browser.get(SYNC)
     row = {"plan_id": preview.plan_id, "ordinal": 1, "organization_id": "acme", "kind": "document", "names": "{}"}
@@ -151,6 +159,31 @@ def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(office
     assert '<button name="go" value="1">Sync everything</button>' in html
     # A preview removes nothing.
     assert _button(browser.get(address("sync", preview=1))) == "Preview everything"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"last_verdict": "failed", "last_reason": "no such file"},
+            "Source people cannot be read: no such file. Until it can, a sync uses its records of",
+        ),
+        ({"last_verdict": "failed", "last_reason": "away", "last_good_at": None}, "away. It was never read before."),
+        ({"last_verdict": "partial"}, "Source people was last read partially. A sync removes none of its records"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_named_before_the_form(
+    office: Office, values: dict[str, str | None], sentence: str
+) -> None:
+    states.previewed(office)
+    browser = office.browser(Role.APPROVER)
+    assert "Source people" not in browser.get(SYNC)
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectorySourceRow.__table__).values(**values))
+    html = browser.get(SYNC)
+    assert sentence in _text(html)
+    assert html.index("Source <strong>people") < html.index("Sync everything</button>")
+    assert '<button class="primary" name="go" value="preview">' in html
 
 
 def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:

@@ -107,6 +107,8 @@ def overview(console: Console) -> Response:
         is_queued=is_queued,
         due=due,
         interval=_interval(parts.due_after, due),
+        next_is_verify=due is not None and due == parts.verify_due_after(now),
+        only_verifies=due is not None and parts.due_after(due) == parts.verify_due_after(due),
         index=index,
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
         organizations_shown=_ORGANIZATIONS,

@@ -127,7 +127,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "unread": unread_sources(run),
         "lost": [(one, lines) for one, lines in lost if one.run_id == run.run_id],
         "lost_before": [(one, lines) for one, lines in lost if one.run_id != run.run_id],
-        "held_before": held_before(connection, run) if holds and not run.dry_run else None,
+        "held_before": held_before(connection, run) if holds else None,
         "unsent": unsent,
         "pairs_lost": run.report.get("impact", {}).get("lose", 0),
         "sent": sum(phase.sent for phase in phases),
@@ -178,17 +178,18 @@ def _listed_counts(connection: Connection, run: Run, parts: Sequence[PlanPart]) 
 
 
 def _unsent(run: Run, listed: Mapping[str, int]) -> dict[str, int]:
-    """Status → the number of items that a run did not send that has sent others and has ended."""
-    if run.dry_run or run.status not in ENDS or not listed["done"] + listed["failed"]:
+    """Status → the number of items that a run did not send, or that a preview would not send, if there are others."""
+    sent = sum(run.pending().values()) if run.dry_run else listed["done"] + listed["failed"]
+    if run.status not in ENDS or not sent:
         return {}
     return {status: listed[status] for status in _UNSENT if listed[status]}
 
 
 def _sent_items(connection: Connection, run: Run) -> dict[str, Any]:
-    """As ``_items``, of the items that the run sent: the first failed ones, and then others."""
+    """As ``_items``, of the items that the run sent, failed ones first, or that a preview would send."""
     items: list[PlannedChange] = []
     next_page = ""
-    for status in ("failed", "done"):
+    for status in ("planned",) if run.dry_run else ("failed", "done"):
         rows = _FIRST_ITEMS - len(items)
         if run.plan_id is not None and rows:
             found = list_changes(connection, run.plan_id, criteria=ItemFilter(status=status), limit=rows + 1)

@@ -10,9 +10,11 @@ from werkzeug.exceptions import Forbidden
 
 from app.access.browse.lookup import find
 from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
+from app.access.contents import source_states
 from app.access.records import Document, Folder, Grant, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
+from app.directory.source import Verdict
 from app.foundation.audit import AuditAction
 from app.foundation.ids import MAX_ID_BYTES
 from app.service.console.console import Console
@@ -36,6 +38,7 @@ _MAX_IDS = 1000
 _PREVIEWS_READ = 20
 _IDS_WITH_NAMES = 100
 """The ids of a selection that have names on the page."""
+_UNREAD = {Verdict.FAILED.value, Verdict.PARTIAL.value}
 _FIELDS = ("organizations", "users", "organization", "user", "verify", "deletes", "preview", "reason")
 
 
@@ -214,6 +217,7 @@ def _forecast(connection: Connection, form: _Form) -> Forecast:
 def _show(console: Console, form: _Form, *, status: int) -> Response:
     with console.reading() as connection:
         forecast = _forecast(connection, form) if not form.errors else None
+        unread = [state for state in source_states(connection) if state.is_configured and state.last_verdict in _UNREAD]
         mentions = [("organization", "", each) for each in form.organizations[:_IDS_WITH_NAMES]]
         mentions += [("user", "", each) for each in form.users[:_IDS_WITH_NAMES]]
         names = read_names(connection, mentions)
@@ -227,5 +231,6 @@ def _show(console: Console, form: _Form, *, status: int) -> Response:
         named=_IDS_WITH_NAMES,
         names=names,
         forecast=forecast,
+        unread=unread,
         status=status,
     )
