@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    ("max_logged", "every"), sampled([(LOGGED, 16), (BUILDS, 16), (LOGGED, 1), (BUILDS, 1)], sample=2)
+    ("max_logged", "every"), sampled([(LOGGED, 24), (BUILDS, 24), (LOGGED, 1), (BUILDS, 1)], sample=2)
 )
 def test_maintainer_killed_at_each_step_leaves_one_revision(node: IndexNode, max_logged: int, every: int) -> None:
     first = node.start(die, LOGGED)
