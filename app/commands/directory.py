@@ -105,6 +105,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: a source could not be read, was read partially, or is no longer configured; its last good data
     stays in force.
     """
+    from app.access.stored_problems import count_problems
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import require_sources
     from app.commands.directory_report import show_refresh
@@ -130,6 +131,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             progress=display,
             change_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )
+        count_problems(parts.engine, parts.clock)
     if as_json:
         show_json(object_from_report(report))
     else:

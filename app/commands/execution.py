@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import inf
 from time import monotonic
 
+from app.access.stored_problems import count_problems
 from app.commands.bootstrap.application import Application
 from app.commands.bootstrap.what_if import ReplacedSources
 from app.commands.frame import CommandError, EndedBySignalError
@@ -83,6 +84,8 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
             what_if=None if replaced is None else replaced.what_if,
         )
         run = engine.execute(run_id, lock=lock, progress=display, stop=stop)
+    if not run.dry_run:
+        count_problems(parts.engine, parts.clock)
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done = run.total("done")
         remaining = max(0, run.total("planned") - done - run.total("failed"))

@@ -22,7 +22,7 @@ from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
 from app.access.refresh.sources import SourceError, confirm_pushed
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
-from app.access.stored_problems import COUNT_EVERY_MS, count_problems
+from app.access.stored_problems import count_problems
 from app.directory.casting import object_from_record
 from app.directory.source import Source, Verdict
 from app.directory.source_settings import GuardSettings
@@ -190,8 +190,9 @@ def read_directory(
         outcome = refreshing.finish(options.accept_empty, options.accept_shrink)
         is_complete = any(not read.answered for read in outcome.reads)
         problems.add_samples(refreshing.staged_problems(cycles=is_complete))
-    if not on_candidate and selection is None:
-        count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
+    if is_complete and not on_candidate and selection is None:
+        # Runs after pushes and reads of changes do not wait for a count, which reads all records.
+        count_problems(engine, clock)
     if pushed and not on_candidate:
         confirm_pushed(engine, pushed, clock=clock)
     return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())

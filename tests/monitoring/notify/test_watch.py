@@ -13,6 +13,7 @@ import structlog
 from sqlalchemy import Engine, insert, select, text
 
 from app.access.records import Fill, Membership, Organization, User
+from app.access.stored_problems import count_problems
 from app.commands.bootstrap.application import concern_finder
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
@@ -692,11 +693,13 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     people.put("u7", User(user_id="u7", name="N", email=""))
     time.move_on(minutes=5)
     read_directory(engine, [people, hr], clock=time)
+    count_problems(engine, time)
     watch.tick()
     # All users with the alias stay disabled.
     assert sorted(kept.events()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
     hr.remove("2")
     time.move_on(minutes=5)
     read_directory(engine, [people, hr], clock=time)
+    count_problems(engine, time)
     watch.tick()
     assert kept.events()[4:] == [("over", "disabling")]

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 from app.access.contents import SourceState, export_records, source_states
 from app.access.records import AccessRole, Key, Membership, Organization, Record, User
 from app.access.revisions import current_revision
+from app.access.stored_problems import count_problems, problem_counts
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
@@ -67,6 +68,18 @@ def state(engine: Engine, name: str = "people") -> SourceState:
 
 def records_of(source: ChangingSource) -> dict[Key, Record]:
     return {record.key: record for records in source.objects.values() for record in records}
+
+
+def test_reads_of_changes_do_not_count_problems(engine: Engine, source: ChangingSource) -> None:
+    """A count reads all records, and runs after a few changes would wait for it. A worker counts instead."""
+    read(engine, source)
+    source.put("dora", *person("dora")[1:])
+    assert read(engine, source, after=timedelta(hours=1)).changed
+    with reading(engine) as connection:
+        assert problem_counts(connection) == {}
+    count_problems(engine, lambda: NOW + timedelta(hours=1))
+    with reading(engine) as connection:
+        assert [one.sort for one in problem_counts(connection)["people"]] == ["dangling"]
 
 
 def test_changes_are_read_right_after_a_complete_read(engine: Engine, source: ChangingSource) -> None:
