@@ -10,7 +10,7 @@ sides are dropped there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -30,16 +30,20 @@ MAX_OTHERS_NAMED = 1_000
 """Users without an entry in an organization, who see what is public there, are listed by id up to this number."""
 
 
-def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy) -> Iterator[AccessChange]:
+def access_changes(
+    connection: Connection, now: datetime, policy: DecisionPolicy, check: Callable[[], None] = lambda: None
+) -> Iterator[AccessChange]:
     """All changes, organization by organization. Each pair of user and resource is in exactly one.
 
     ``connection``: that of a candidate, in the transaction of its refresh, after everything was written.
+    ``check`` is called before each organization, and may raise to end the comparison.
     Raises ``TooManyStepsError`` if the comparison exceeds ``MAX_STEPS``.
     """
     steps = Steps(MAX_STEPS)
     tables = tables_before_and_after(connection)
     model = ChangedModel(connection, tables)
     for changed in model.organizations:
+        check()
         sides = Sided(*(Side(connection, each, changed.organization_id, epoch_ms(now)) for each in tables))
         sides.after.share(sides.before, changed.unchanged_kinds | (set() if model.users else {User}))
         pairs = AffectedPairs(sides, changed)

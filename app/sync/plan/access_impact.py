@@ -7,7 +7,7 @@ of resources. The rows of one organization follow each other: losses, gains, cha
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
@@ -127,6 +127,8 @@ class ImpactOfDryRun:
     """That of the database behind the candidate."""
     clock: Clock
     policy: DecisionPolicy
+    check: Callable[[], None]
+    """Raises if the run is to end."""
     rows: list[StoredAccessChange] = field(default_factory=list)
     not_compared: str = ""
     """The reason if there is no impact."""
@@ -139,7 +141,7 @@ class ImpactOfDryRun:
             self.not_compared = f"it is the first read, of more than {MAX_FIRST_READ:,} records"
             return
         now: datetime = self.clock()
-        changes = access_changes(connection, now, self.policy)
+        changes = access_changes(connection, now, self.policy, self.check)
         try:
             with reading(self.engine) as behind:
                 sides = SqlView(behind), SqlView(connection)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from threading import Event
 
@@ -250,7 +251,7 @@ class SyncEngine:
                 return current_revision(connection)
         context.progress.phase("reading", None)
         if run.dry_run:
-            context.impact = ImpactOfDryRun(self.engine, self.clock, self.policy)
+            context.impact = ImpactOfDryRun(self.engine, self.clock, self.policy, partial(check_gate, context, run))
         options = ReadOptions(
             selection=None if run.selection.is_everything else run.selection,
             accept_empty=self.what_if.emptied if self.what_if is not None else (),

@@ -8,6 +8,8 @@ import pytest
 
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact import impact
+from app.access.impact.affected import AffectedPairs
+from app.access.impact.changed import ChangedOrganization
 from app.access.impact.comparison import Steps
 from app.access.records import Membership, User
 from app.foundation.database.engine import reading
@@ -180,3 +182,26 @@ def test_change_that_takes_too_many_steps_is_planned_but_not_compared(
     reason = "too many users and resources are affected in different ways"
     assert f"access impact: not compared, because {reason}" in list(report_lines(run.report))
     assert run.counts == compared.counts
+
+
+def test_comparison_ends_with_its_run(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison of many organizations may take minutes."""
+    change(company)
+    company.directory.organization("zeta")
+    company.directory.member("bob", organization_id="zeta")
+    compared: list[str] = []
+
+    class CancelledPairs(AffectedPairs):
+        def __init__(self, sides: Any, changed: ChangedOrganization) -> None:
+            super().__init__(sides, changed)
+            compared.append(changed.organization_id)
+            if len(compared) == 1:
+                [running] = [run for run in company.runs.recent() if run.is_running]
+                company.runs.cancel(running.run_id)
+
+    monkeypatch.setattr(impact, "AffectedPairs", CancelledPairs)
+    assert company.sync(dry_run=True).status == "cancelled"
+    assert len(compared) == 1
+    compared.append("the next run is not cancelled")
+    assert company.sync(dry_run=True).status == "done"
+    assert len(compared) == 4
