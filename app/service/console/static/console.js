@@ -23,12 +23,13 @@
       if (count < most) return !count ? "now" : seconds > 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
     }
   };
-  // Times in stored sentences, which are in UTC.
+  // Times in stored sentences, which are in UTC, some of them without seconds.
   const stored = /\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC/g;
   const localizeTexts = (within) => {
     const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const localized = text.data.replace(stored, (utc) => shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))));
+      const localized = text.data.replace(stored, (utc, seconds) =>
+        shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))).slice(0, seconds ? undefined : -3));
       if (localized === text.data || text.parentElement.closest("pre, textarea")) continue;
       text.parentElement.title ||= text.data.trim();
       text.data = localized;

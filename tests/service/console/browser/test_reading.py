@@ -158,12 +158,13 @@ def test_times_are_those_of_the_readers_zone(desk: OpenDesk) -> None:
 def test_times_in_stored_sentences_and_in_forms_are_in_the_readers_zone(desk: OpenDesk, company: Company) -> None:
     run_id = company.sync()["runId"]
     with writing(company.engine) as connection:
-        failed = {"status": "failed", "error": "held until 2026-03-02 22:05 UTC, and no longer"}
+        failed = {"status": "failed", "error": "held until 2026-03-02 22:05 UTC, not 2026-03-02 22:05:42 UTC"}
         connection.execute(update(RunRow).where(col(RunRow.run_id) == run_id).values(**failed))
     one = desk(timezone_id="Asia/Tokyo")
     try:
         one.go("run", id=run_id)
-        assert one.page.get_by_text(re.compile("eld until 3 Mar .*07:05:00, and no longer")).first.is_visible()
+        localized = re.compile("eld until 3 Mar [^:]*07:05, not 3 Mar [^:]*07:05:42")
+        assert one.page.get_by_text(localized).first.is_visible()
     finally:
         with writing(company.engine) as connection:
             connection.execute(delete(RunRow).where(col(RunRow.run_id) == run_id))
