@@ -476,14 +476,24 @@ def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) 
     assert "the access behind the 1 held delete has ended already" in text
     assert "dan 5 0 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
     assert "ada 0 2 0 gained membership, gained document Handbook handbook" in text
-    assert text.index("Who gained and lost access") < text.index("Changes in the backend")
-    assert "Users whose entries changed" not in text
+    assert text.index("Entries gained and lost") < text.index("Changes in the backend")
+    assert "Who gained and lost access" not in text
+    assert "Users whose entries" not in text
     link = re.search(r'href="([^"]+)">5</a>', html)
     assert link is not None
     assert "5 items match" in browser.get(unescape(link[1]))
     overview = text_of(browser.get(address("overview")))
     assert "5 entries lost 3 gained" in overview
     assert "5 lost, 3 gained An entry is" in overview
+
+
+def test_planned_numbers_of_a_run_are_not_shown_as_done(office: Office) -> None:
+    run = _ended(office, [HANDBOOK | {"item_id": each, "status": "waiting"} for each in ("ada", "bob")])
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "No user gained or lost an entry in the backend." in text
+    assert "Planned changes" in text
+    assert "Users whose entries the plan changes" in text
+    assert "Changes in the backend" not in text
 
 
 def test_entries_of_a_large_run_are_only_counted(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
