@@ -207,6 +207,9 @@ def test_a_user_is_shown_with_groups_and_grants(full: Office) -> None:
     assert "Group platform in Group eng" in through[0]
     assert "editor of their own grant, not editor" in through[0]
     assert "no, but has a group or a grant" in browser.get(address("user", id="cleo"))
+    nobody = _words(browser.get(address("user", id="cleo")))
+    assert re.search(r"Groups in \w+ The user is in no group in \w+\.", nobody), nobody
+    assert re.search(r"The user's groups in \w+ have no grants\.", nobody)
 
 
 def test_a_group_shows_its_members_and_parents(full: Office) -> None:
