@@ -66,7 +66,6 @@ def fill(engine: Engine, size: Size, more: Sequence[Callable[[Builder], None]] =
     build(engine, size, print, [people, places, grants, *more])
     with writing(engine) as connection:
         connection.execute(insert(REVISION), [{"revision": 1, "created_at": NOW_MS, "changes": "{}"}])
-        connection.exec_driver_sql("ANALYZE")
 
 
 def index_of(engine: Engine, folder: Path) -> AccessIndex:
