@@ -4,6 +4,8 @@ from dataclasses import replace
 from math import inf
 from time import monotonic
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from app.access.stored_problems import count_problems
 from app.commands.bootstrap.application import Application
 from app.commands.bootstrap.what_if import ReplacedSources
@@ -11,6 +13,7 @@ from app.commands.frame import CommandError, EndedBySignalError
 from app.commands.operator import operator
 from app.commands.progress import progress
 from app.commands.screen import print_note
+from app.foundation.database.errors import database_problem
 from app.foundation.processes import stop_signals
 from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.lock import SyncLock
@@ -84,8 +87,6 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
             what_if=None if replaced is None else replaced.what_if,
         )
         run = engine.execute(run_id, lock=lock, progress=display, stop=stop)
-    if not run.dry_run:
-        count_problems(parts.engine, parts.clock)
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done = run.total("done")
         remaining = max(0, run.total("planned") - done - run.total("failed"))
@@ -95,4 +96,10 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
         else:
             rest = f"{remaining:,} left to run {continuation.run_id}, which a worker or the next usher sync executes"
         raise EndedBySignalError(f"{done:,} done, {rest}", stop.number)
+    if stop.number is None and not run.dry_run:
+        try:
+            count_problems(parts.engine, parts.clock)
+        except SQLAlchemyError as error:
+            # The run has ended, whatever happens to the count.
+            print_note(f"the problems of the directory were not counted: {database_problem(error)}")
     return run

@@ -16,7 +16,9 @@ import pytest
 import yaml
 from click.testing import Result
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
+from app.commands import execution
 from app.foundation.database.engine import open_engine
 from app.sync.apply.applier import Applier
 from app.sync.runs.report import report_lines
@@ -596,6 +598,38 @@ def test_interrupted_sync_reports_its_progress(
     assert re.fullmatch(
         r"stopped: [0-9]+ done, [0-9]+ left to the next sync; run [0-9TZ]+-[0-9a-f]+", result.stderr.splitlines()[-1]
     )
+
+
+def test_interrupted_sync_is_continued_before_anything_else(
+    usher_with_backend: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "directory.yaml").write_text(_with_members(12))
+    wait = Applier._wait_for_answers
+
+    def interrupted(applier: Applier, in_flight: int) -> object:
+        monkeypatch.setattr(Applier, "_wait_for_answers", wait)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return wait(applier, in_flight)
+
+    # As if the process was killed while it counts.
+    monkeypatch.setattr(execution, "count_problems", lambda *_: pytest.fail("a stopped command counts problems"))
+    monkeypatch.setattr(Applier, "_wait_for_answers", interrupted)
+    result = usher_with_backend("sync")
+    assert result.exit_code == 143, result.output
+    assert re.search(r"[0-9]+ left to run [0-9TZ]+-[0-9a-f]+, which a worker", result.stderr.splitlines()[-1])
+
+
+def test_sync_succeeds_if_problems_cannot_be_counted(
+    usher_with_backend: Usher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OperationalError("", {}, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setattr(execution, "count_problems", fail)
+    result = usher_with_backend("sync", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["status"] == "done"
+    assert "the problems of the directory were not counted: the database: " in result.stderr
 
 
 @pytest.mark.extended
