@@ -90,15 +90,16 @@ def incomplete_words(verdicts: Sequence[str]) -> str:
 def own_losses(connection: Connection, held: Run) -> list[str]:
     """The records that the run's read removed from sources, of the kinds behind its held deletes: ``workday lost 897
     of 5,036 users``."""
-    return _losses(held, _kinds_behind(connection, held))
+    return _losses(held, _kinds_behind(connection, held)) if held.report.get("losses") else []
 
 
 def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str]]]:
     """The reads that lost what this run would delete: its own, and those of the held runs before it."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
-    kinds = _kinds_behind(connection, held)
     chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
-    return [(run, lost) for run in chain if (lost := _losses(run, kinds))]
+    losing = [run for run in chain if run.report.get("losses")]
+    kinds = _kinds_behind(connection, held) if losing else ()
+    return [(run, lost) for run in losing if (lost := _losses(run, kinds))]
 
 
 def _losses(run: Run, kinds: Collection[str]) -> list[str]:

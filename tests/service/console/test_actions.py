@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading, writing
+from app.service.console import run_reads
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.plan.tables import PlanItemRow
@@ -187,6 +188,18 @@ def test_held_deletes_name_only_the_losses_behind_them(office: Office, reasons: 
         text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
         assert shown in text, page
         assert "memberships" not in text.partition("lost ")[2][:80], page
+
+
+def test_reasons_of_held_deletes_are_read_only_if_records_were_lost(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = states.held(office)
+    office.runs.update(run.run_id, run.status, report={**run.report, "losses": []})
+    monkeypatch.setattr(run_reads, "held_reasons", lambda *_: pytest.fail("reads up to 1,000 items for nothing"))
+    browser = office.browser(Role.APPROVER)
+    for page in (address("held"), address("overview"), address("run", id=run.run_id)):
+        browser.get(page)
+        assert browser.status == 200, page
 
 
 def test_discarded_deletes_are_not_executed(office: Office) -> None:
