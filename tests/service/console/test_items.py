@@ -197,3 +197,14 @@ def test_the_page_of_a_failed_item_shows_what_the_directory_contains_now_and_ret
     _fail(office)
     assert "It does not fail any more" in shown()
     assert "It does not fail any more" not in shown(status="done")
+
+
+def test_a_delete_in_its_grace_period_is_not_shown_as_settled(office: Office) -> None:
+    with writing(office.engine) as connection:
+        for made in (PlanItemRow, PlanPartRow, PlanRow):
+            connection.execute(delete(made))
+    message = "kept for the grace period, until 2026-11-28 12:00 UTC"
+    run = planned_run(office, item_id="gone", status="waiting", message=message)
+    html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
+    assert message in html
+    assert "It does not fail any more" not in html

@@ -28,7 +28,7 @@ from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failure_lists import Failure, failures_of
-from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
+from app.sync.ledger.items import ITEM_KINDS, ItemKey, ItemStatus, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import item_state, ledger_in_use
 from app.sync.plan.fields import NOT_KNOWN, FieldChange, all_fields
@@ -63,6 +63,9 @@ def item(console: Console) -> Response:
         failing = (
             None if item.status not in _FAILING else _failing_now(connection, item, json.loads(item.payload or "{}"))
         )
+        if failing is not None and item.status == ItemStatus.WAITING and not failing.failures:
+            # It waits for the end of a grace period, or did when the plan was made.
+            failing = None
     return console.show(
         "item.html",
         current="runs",
