@@ -555,3 +555,22 @@ def test_of_many_sent_items_the_first_are_shown(office: Office) -> None:
     assert link is not None
     rest = browser.get(unescape(link[1])).partition('data-part="items"')[2]
     assert re.findall(r"ordinal=(\d+)", rest) == [str(number) for number in range(22, 32)]
+
+
+@pytest.mark.parametrize("failed", [19, 20, 21])
+def test_the_items_that_were_sent_continue_on_the_next_page(office: Office, failed: int) -> None:
+    run = planned_run(office, item_id="handbook")
+    rows = [{"ordinal": number, "status": "failed" if number <= failed + 1 else "done"} for number in range(2, 40)]
+    with writing(office.engine) as connection:
+        item = dict(connection.execute(select(PlanItemRow.__table__)).mappings().one())
+        connection.execute(insert(PlanItemRow.__table__), [item | row for row in rows])
+    counts = {"document": {"delete": {"planned": 39, "held": 1, "failed": failed, "done": 38 - failed}}}
+    office.runs.update(run, RunStatus.HELD, counts=counts)
+    html = office.browser(Role.VIEWER).get(address("run", id=run))
+    assert "Sent 38<" in html
+    following: dict[int, dict[str, Any]] = {
+        19: {"status": "done", "after": 21},
+        20: {"status": "done"},
+        21: {"status": "failed", "after": 21},
+    }
+    assert f'href="{address("run", id=run, **following[failed])}#items">Next page' in unescape(html)

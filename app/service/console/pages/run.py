@@ -191,11 +191,12 @@ def _sent_items(connection: Connection, run: Run) -> dict[str, Any]:
     next_page = ""
     for status in ("planned",) if run.dry_run else ("failed", "done"):
         rows = _FIRST_ITEMS - len(items)
-        if run.plan_id is not None and rows:
+        if run.plan_id is not None and not next_page:
             found = list_changes(connection, run.plan_id, criteria=ItemFilter(status=status), limit=rows + 1)
             items += found[:rows]
             if len(found) > rows:
-                next_page = address("run", id=run.run_id, status=status, after=found[rows - 1].ordinal)
+                after = found[rows - 1].ordinal if rows else None
+                next_page = address("run", id=run.run_id, status=status, after=after)
     return {"items": items, "matching": 0, "are_all_shown": False, "is_filtered": False, "next_page": next_page}
 
 
