@@ -5,7 +5,7 @@ import re
 from html import unescape
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
@@ -273,3 +273,16 @@ def test_missing_records_are_an_error_page(office: Office, path: str, status: in
     html = browser.get("/console/" + path.format(run=run.run_id, sync=sync.run_id))
     assert browser.status == status
     assert "Traceback" not in html
+
+
+def test_a_run_that_applied_a_preview_without_a_comparison_has_no_access_impact(office: Office) -> None:
+    preview = _preview(office)
+    with writing(office.engine) as connection:
+        connection.execute(delete(PlanAccessRow))
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id))
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id, revision=1)
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("access_impact", run=run.run_id))
+    assert browser.status == 404
+    assert "No answer to a permission call would change" not in html

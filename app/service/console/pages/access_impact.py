@@ -33,6 +33,8 @@ def access_impact(console: Console) -> Response:
     first = parse_ordinal(parameters["cause"])
     with console.reading() as connection:
         totals = affected_people(connection, plan_id)
+        if not totals.changes and "impact" not in run.report:
+            raise NotFound("The preview that this run applied has no access impact")
         caused = next((one for one in totals.of_causes if first is not None and first in one.ordinals[:1]), None)
         if first is not None and caused is None:
             raise NotFound("This preview has no cause with that number")
