@@ -9,6 +9,7 @@ from app.access.browse.lookup import find
 from app.access.kinds import KINDS
 from app.access.origins import find_origins
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, Record, User
+from app.access.sql_view import SqlView
 from app.contract.errors import Status
 from app.directory.casting import object_from_record
 from app.service.console.names import Item
@@ -66,15 +67,31 @@ class FieldNow(NamedTuple):
 
 
 def fields_now(connection: Connection, item: Item, sent: Mapping[str, object] | None) -> list[FieldNow] | None:
-    """The fields of the item's own record, or of its user. None: there is no such record in the directory. ``sent``:
-    the fields that were sent. None: unknown."""
+    """The fields of the item's own record, or of its user. None: the directory has no such record, or no reason for the
+    user's entry. ``sent``: the fields that were sent. None: unknown."""
     empty = own_records(item)[-1]
     record = find(connection, type(empty), *empty.key[1:])
-    if record is None:
+    if record is None or not _has_reason(SqlView(connection), item):
         return None
     hidden = {"kind", "aliases", *(key.name for key in KINDS[record.kind].keys)}
     now = {name: value for name, value in object_from_record(record).items() if name not in hidden}
     return [FieldNow(name, value, sent is not None and sent.get(name, value) != value) for name, value in now.items()]
+
+
+def _has_reason(view: SqlView, item: Item) -> bool:
+    """Whether the directory has a record because of which the user is in the organization, group, folder or document,
+    also one of a group."""
+    organization, container, own = item.organization_id, item.container_id, item.item_id
+    match Kind(item.kind):
+        case Kind.ORGANIZATION_USER:
+            return view.membership(organization, own) is not None
+        case Kind.FOLDER_USER:
+            return bool(view.grants(organization, "folder", container, own))
+        case Kind.DOCUMENT_USER:
+            return bool(view.grants(organization, "document", container, own))
+        case Kind.GROUP_MEMBER:
+            return container in view.groups(organization, own)
+    return True
 
 
 def own_records(item: Item) -> tuple[Record, ...]:

@@ -1,5 +1,6 @@
 """Tests of an item's page: the places of its records in the sources, by name and through groups."""
 
+import json
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -197,6 +198,32 @@ def test_the_page_of_a_failed_item_shows_what_the_directory_contains_now_and_ret
     _fail(office)
     assert "It does not fail any more" in shown()
     assert "It does not fail any more" not in shown(status="done")
+
+
+@pytest.mark.parametrize(
+    ("kind", "container", "user", "is_sent"),
+    [
+        ("documentUser", "plan", "bob", True),
+        ("documentUser", "wide", "dan", True),
+        ("documentUser", "plan", "dan", False),
+        ("groupMember", "eng", "bob", True),
+        ("groupMember", "eng", "dan", False),
+        ("organizationUser", "", "bob", True),
+        ("organizationUser", "", "eve", False),
+    ],
+)
+def test_an_entry_of_a_user_without_a_grant_or_membership_is_no_longer_sent(
+    office: Office, kind: str, container: str, user: str, is_sent: bool
+) -> None:
+    with writing(office.engine) as connection:
+        for made in (PlanItemRow, PlanPartRow, PlanRow):
+            connection.execute(delete(made))
+    failed = {"kind": kind, "container_id": container, "action": "add", "status": "failed"}
+    sent = {"operation": "add_users", "payload": json.dumps({"name": user})}
+    run = planned_run(office, item_id=user, **failed, **sent)
+    html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
+    assert ("The same as was sent" in html) is is_sent
+    assert ("So the next sync no longer sends it" in html) is not is_sent
 
 
 def test_a_delete_in_its_grace_period_is_not_shown_as_settled(office: Office) -> None:
