@@ -171,14 +171,14 @@ ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
 _OF_RUN = """p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
   AND p.container_id = :container_id AND p.item_id = :item_id"""
 _ITEMS = {
-    "sqlite": f"CROSS JOIN plan_item p WHERE r.plan_id IS NOT NULL AND {_OF_RUN}",
+    "sqlite": f"CROSS JOIN plan_item p WHERE r.plan_id IS NOT NULL AND NOT r.dry_run AND {_OF_RUN}",
     "postgresql": f"CROSS JOIN LATERAL (SELECT p.* FROM plan_item p WHERE {_OF_RUN} OFFSET 0) p"  # noqa: S608 - a constant
-    " WHERE r.plan_id IS NOT NULL",
+    " WHERE r.plan_id IS NOT NULL AND NOT r.dry_run",
 }
 
 
 def item_history(connection: Connection, item: PlanItem | ItemKey, *, limit: int) -> list[PastChange]:
-    """The item in the plans of runs, newest first."""
+    """The item in the plans of runs, newest first. Previews are left out: they change nothing."""
     key = ItemKey(item.kind, item.organization_id, item.container_id, item.item_id)
     values = {**key._asdict(), "limit": limit}
     return [PastChange(*row) for row in run(connection, _HISTORY, values, items=_ITEMS[connection.dialect.name])]

@@ -152,6 +152,11 @@ def visit_items(visitors: Visitors) -> None:
         for number in range(1, len(_items()) + 1):
             visitors.show("item", run=run.run_id, ordinal=number)
     visitors.show("item", run=earlier.run_id, ordinal=1)
+    preview = _planned(office, [_items()[0] | {"item_id": "previewed"}])
+    with writing(office.engine) as connection:
+        of_preview = RunRow.__table__.c.run_id == preview.run_id
+        connection.execute(update(RunRow.__table__).where(of_preview).values(dry_run=True))
+    visitors.show("item", run=preview.run_id, ordinal=1)
     for run in _with_entries(office):
         visitors.show("run", id=run.run_id)
         visitors.show("overview")

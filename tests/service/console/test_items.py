@@ -19,6 +19,7 @@ from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanPartRow, PlanRow
 from tests.conftest import DATABASES
+from tests.service.console import states
 from tests.service.console.conftest import Office, standing_office
 from tests.service.console.test_pages import planned_run
 from tests.service.console.visitors import token_of
@@ -235,3 +236,16 @@ def test_a_delete_in_its_grace_period_is_not_shown_as_settled(office: Office) ->
     html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
     assert message in html
     assert "It does not fail any more" not in html
+
+
+def test_the_history_of_an_item_leaves_previews_out(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    preview = states.planned(office, dry_run=True)
+    shown = address("item", run=preview.run_id, ordinal=1)
+    assert "History Only previews contain it." in _text(browser.get(shown))
+    run = states.planned(office)
+    states.planned(office, dry_run=True)
+    folder = address("ledger_item", kind="folder", organization="acme", item="folder-1")
+    for path in (shown, folder):
+        listed = re.findall(r'href="/console/item\?run=([^&]+)&amp;ordinal=1"', browser.get(path))
+        assert listed == [run.run_id], path

@@ -30,6 +30,7 @@ from tests.service.console.states import (
     broken,
     planned,
     planning,
+    previewed,
     refused,
     unread,
 )
@@ -574,3 +575,22 @@ def test_the_items_that_were_sent_continue_on_the_next_page(office: Office, fail
         21: {"status": "failed", "after": 21},
     }
     assert f'href="{address("run", id=run, **following[failed])}#items">Next page' in unescape(html)
+
+
+def test_an_applied_preview_begins_with_what_was_applied(office: Office) -> None:
+    preview = previewed(office)
+    browser = office.browser(Role.VIEWER)
+    assert ">To apply 4</a>" in browser.get(address("run", id=preview.run_id))
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
+    office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
+    office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, finished_at=office.time())
+    with writing(office.engine) as connection:
+        items = PlanItemRow.__table__.c
+        for status, ordinals in (("done", (1, 2, 3)), ("failed", (4,))):
+            connection.execute(update(PlanItemRow).where(items.ordinal.in_(ordinals)).values(status=status))
+    html = browser.get(address("run", id=preview.run_id))
+    assert ">Planned 4</a>" in html
+    assert " to apply" not in html
+    items_shown = html.partition('data-part="items"')[2]
+    assert re.findall(r"ordinal=(\d+)", items_shown) == ["4", "1", "2", "3"]

@@ -186,10 +186,11 @@ def _unsent(run: Run, listed: Mapping[str, int]) -> dict[str, int]:
 
 
 def _sent_items(connection: Connection, run: Run) -> dict[str, Any]:
-    """As ``_items``, of the items that the run sent, failed ones first, or that a preview would send."""
+    """As ``_items``, of the items that the run sent, failed ones first, or that a preview would send. A run that applied
+    the preview has sent these."""
     items: list[PlannedChange] = []
     next_page = ""
-    for status in ("planned",) if run.dry_run else ("failed", "done"):
+    for status in ("failed", "done", *(("planned", "cancelled") if run.dry_run else ())):
         rows = _FIRST_ITEMS - len(items)
         if run.plan_id is not None and not next_page:
             found = list_changes(connection, run.plan_id, criteria=ItemFilter(status=status), limit=rows + 1)
