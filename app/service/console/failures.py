@@ -13,8 +13,9 @@ from app.access.sql_view import SqlView
 from app.contract.errors import Status
 from app.directory.casting import object_from_record
 from app.service.console.names import Item
-from app.sync.ledger.failure_lists import Failure
-from app.sync.ledger.items import Kind
+from app.sync.ledger.failure_lists import Failure, failures_of
+from app.sync.ledger.items import ItemKey, Kind
+from app.sync.ledger.ledger import ledger_in_use
 
 PLACES_SHOWN = 3
 _ACTORS: Mapping[str, str] = {
@@ -30,6 +31,13 @@ _ACTORS: Mapping[str, str] = {
 }
 """The status of a refusal → who must act: the owner of the records, the backend's administrator, an operator of Usher,
 or the backend's administrator if it continues."""
+
+
+def failures_now(connection: Connection, item: Item) -> Sequence[Failure]:
+    """The failures of an item in the ledger in use: writing it, deleting it, or both."""
+    ledger_id = ledger_in_use(connection)
+    key = ItemKey(item.kind, item.organization_id, item.container_id, item.item_id)
+    return [] if ledger_id is None else failures_of(connection, ledger_id, key)
 
 
 class Advice(NamedTuple):

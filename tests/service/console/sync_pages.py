@@ -218,6 +218,7 @@ def visit_ledger_items(visitors: Visitors) -> None:
     for one in (user, document, document | {"item_id": "note"}, organization, document | {"item_id": "unheard-of"}):
         asked = {"kind": one["kind"], "organization": one["organization_id"], "container": one["container_id"]}
         visitors.show("ledger_item", **asked, item=one["item_id"])
+    visitors.show("document", organization="acme", id="plan")
 
 
 def visit_parked(visitors: Visitors) -> None:

@@ -249,3 +249,27 @@ def test_the_history_of_an_item_leaves_previews_out(office: Office) -> None:
     for path in (shown, folder):
         listed = re.findall(r'href="/console/item\?run=([^&]+)&amp;ordinal=1"', browser.get(path))
         assert listed == [run.run_id], path
+
+
+REFUSED = {
+    ("document", "plan"): address("document", organization="acme", id="plan"),
+    ("group", "platform"): address("group", organization="acme", id="platform"),
+    ("organization", "acme"): address("organization", id="acme"),
+    ("organizationUser", "bob"): address("user", organization="acme", id="bob"),
+}
+
+
+def test_the_pages_of_records_show_what_the_backend_refuses(office: Office) -> None:
+    message = "INVALID_ARGUMENT: too long"
+    _fail(office, *({"kind": kind, "item_id": item, "message": message} for kind, item in REFUSED))
+    browser = office.browser(Role.VIEWER)
+    for (kind, item), path in REFUSED.items():
+        html = browser.get(path)
+        assert f"in the backend failed 10 times: {message}" in _text(html), path
+        link = re.search(r'href="([^"]+)">Who must act</a>', html)
+        assert link is not None
+        assert f"kind={kind}&organization=acme&item={item}" in unescape(link[1])
+        assert f"Writing it failed 10 times: {message}" in _text(browser.get(unescape(link[1])))
+    assert message not in browser.get(address("document", organization="acme", id="wide"))
+    assert message not in browser.get(address("user", organization="acme", id="dan"))
+    _fail(office)

@@ -17,9 +17,11 @@ from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.console import Console
+from app.service.console.failures import failures_now
 from app.service.console.paging import PAGE_ROWS, Listing, Lists
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
+from app.sync.ledger.items import ItemKey, Kind
 
 # The lists of a page → the number of texts in the key of a row.
 _ORGANIZATIONS = {"organizations": 1}
@@ -57,6 +59,7 @@ def organization(console: Console, connection: Connection) -> Response:
         "browse_organization.html",
         current="browse",
         organization=record,
+        failures=failures_now(connection, ItemKey(Kind.ORGANIZATION, organization_id, "", organization_id)),
         sizes=organization_size(connection, organization_id),
         shown=shown,
         searched=text,
@@ -80,6 +83,7 @@ def folder(console: Console, connection: Connection) -> Response:
         current="browse",
         organization=within,
         folder=record,
+        failures=failures_now(connection, ItemKey(Kind.FOLDER, organization_id, "", folder_id)),
         crumbs=above.folders[:0:-1],  # from the top; without the folder itself
         sizes=count_related(connection, "folder", organization_id, folder_id),
         turned=lists.turned,
@@ -104,6 +108,7 @@ def document(console: Console, connection: Connection) -> Response:
         current="browse",
         organization=within,
         document=record,
+        failures=failures_now(connection, ItemKey(Kind.DOCUMENT, organization_id, "", document_id)),
         crumbs=above.folders[::-1],
         sizes=count_related(connection, "document", organization_id, document_id),
         turned=lists.turned,

@@ -20,14 +20,14 @@ from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
-from app.service.console.failures import Advice, FieldNow, advise, fields_now, own_records
+from app.service.console.failures import Advice, FieldNow, advise, failures_now, fields_now, own_records
 from app.service.console.names import Item, Mention, mentions_of, read_names
 from app.service.console.pages.parked import format_key
 from app.service.console.runs import find_run
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
-from app.sync.ledger.failure_lists import Failure, failures_of
+from app.sync.ledger.failure_lists import Failure
 from app.sync.ledger.items import ITEM_KINDS, ItemKey, ItemStatus, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import item_state, ledger_in_use
@@ -98,9 +98,7 @@ class _FailingNow(NamedTuple):
 
 
 def _failing_now(connection: Connection, item: Item, sent: Mapping[str, object] | None) -> _FailingNow:
-    ledger_id = ledger_in_use(connection)
-    key = ItemKey(item.kind, item.organization_id, item.container_id, item.item_id)
-    failures = [] if ledger_id is None else failures_of(connection, ledger_id, key)
+    failures = failures_now(connection, item)
     advice = advise(connection, {failure.message: [failure] for failure in failures})
     rows = [(failure, advice[failure.message], format_key(failure)) for failure in failures]
     return _FailingNow(rows, fields_now(connection, item, sent), has_sent=bool(sent))

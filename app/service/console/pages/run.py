@@ -186,8 +186,8 @@ def _unsent(run: Run, listed: Mapping[str, int]) -> dict[str, int]:
 
 
 def _sent_items(connection: Connection, run: Run) -> dict[str, Any]:
-    """As ``_items``, of the items that the run sent, failed ones first, or that a preview would send. A run that applied
-    the preview has sent these."""
+    """As ``_items``, of the items that the run sent, failed ones first, or that a preview would send, or those that
+    the run that applied it sent."""
     items: list[PlannedChange] = []
     next_page = ""
     for status in ("failed", "done", *(("planned", "cancelled") if run.dry_run else ())):

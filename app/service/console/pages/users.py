@@ -15,10 +15,12 @@ from app.access.records import Group, Membership, Organization, User
 from app.access.sql_view import SqlView
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
+from app.service.console.failures import failures_now
 from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Lists
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
+from app.sync.ledger.items import ItemKey, Kind
 
 
 @VIEWS.read("user")
@@ -43,6 +45,7 @@ def user(console: Console, connection: Connection) -> Response:
         within=within,
         organization_id=organization_id,
         membership=None if within is None else find(connection, Membership, organization_id, user_id),
+        failures=failures_now(connection, ItemKey(Kind.ORGANIZATION_USER, organization_id, "", user_id)),
         organizations=organizations,
         sizes=count_related(connection, "user", organization_id, user_id),
         turned=lists.turned,
@@ -69,6 +72,7 @@ def group(console: Console, connection: Connection) -> Response:
         current="browse",
         organization=within,
         group=group,
+        failures=failures_now(connection, ItemKey(Kind.GROUP, organization_id, "", group_id)),
         sizes=count_related(connection, "group", organization_id, group_id),
         turned=lists.turned,
         number=len(people.ids(after="", limit=MAX_COUNT + 1)),
