@@ -33,7 +33,7 @@ class Recent(NamedTuple):
     entries: tuple[int, int]
     """The entries of users that were removed, and added."""
     entry_runs: Sequence[tuple[Run, int, int]]
-    """The runs that removed and added most of them, with the numbers."""
+    """The runs that removed and added entries, with the numbers: the latest, those that removed most first."""
     changed: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     """Kind, and the number of items for each action."""
     failed: Sequence[Run]
@@ -60,7 +60,7 @@ def since_yesterday(
         recap=recapped,
         events=[(run, lost) for run in runs if "held" in run.report and (lost := own_losses(connection, run))],
         entries=(_entries(changed, "delete"), _entries(changed, "add")),
-        entry_runs=sorted((row for row in of_runs if row[1] or row[2]), key=lambda row: (-row[1], -row[2]))[:_SHOWN],
+        entry_runs=sorted((row for row in of_runs if row[1] or row[2]), key=lambda row: (-row[1], -row[2])),
         changed=[
             (kind, [(action, changed[kind].get(action, 0)) for action in ACTIONS])
             for kind in ITEM_KINDS

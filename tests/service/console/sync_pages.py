@@ -160,6 +160,10 @@ def visit_items(visitors: Visitors) -> None:
     for run in _with_entries(office):
         visitors.show("run", id=run.run_id)
         visitors.show("overview")
+    # As many runs as the recap reads, with more of them that changed entries than it lists.
+    for _ in range(45):
+        states.done(office)
+    visitors.show("overview")
 
 
 def _with_entries(office: Office) -> Iterator[Run]:
@@ -484,7 +488,7 @@ def visit_overview(visitors: Visitors) -> None:
     office.time.move_on(minutes=30)
     show("overview")
     held = states.held(office)
-    _failures(office, [{"item_id": "a", "parked": True}, {"item_id": "b"}])
+    _failures(office, [{"item_id": "a", "parked": True}, *({"item_id": one, "message": one} for one in "bcd")])
     show("overview")
     _failures(office, [])
     office.runs.cancel(held.run_id)

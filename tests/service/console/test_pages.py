@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import OperationalError
+from sqlmodel import col
 
 from app.access.decision.decide import Rule
 from app.access.refresh.reads import Acceptance
@@ -362,6 +363,13 @@ def test_causes_of_failures_include_retrying_items_and_can_be_retried(office: Of
     overview = approver.get(address("overview"))
     assert "2 items were parked" in overview
     assert "2 items failed and are retrying" in overview
+    fail("refused", "e", "f", "g", parked=True)
+    overview = approver.get(address("overview"))
+    assert "5 items were parked after 10 tries: refused (3); too long (1); and 1 for other causes." in overview
+    with writing(office.engine) as connection:
+        connection.execute(
+            delete(ItemFailureRow).where(col(ItemFailureRow.parked), col(ItemFailureRow.message) == "refused")
+        )
     with reading(office.engine) as connection:
         assert failure_groups(connection, ledger_id, parked=None, limit=10) == [
             SameFailures("too long", "acme", {"document": 3}, 1, 5_000),

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import update
+from sqlmodel import col
 
+from app.access.source_tables import DirectorySourceRow
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
@@ -109,6 +111,52 @@ def test_recap_lists_changes_failures_and_waiting_runs(office: Office) -> None:
     assert address("approve", run=held.run_id) not in viewer
 
 
+def test_recap_counts_the_runs_that_it_does_not_list(office: Office) -> None:
+    office.time.move_on(hours=1)
+    for number in range(1, 6):
+        run = states.done(office)
+        counts = json.dumps({"documentUser": {"delete": {"planned": number, "done": number}}})
+        with writing(office.engine) as connection:
+            connection.execute(update(RunRow).where(col(RunRow.run_id) == run.run_id).values(counts=counts))
+    text = _text(_recap(office, Role.VIEWER))
+    assert "5 lost, 0 gained" in text
+    assert "2 lost, 0 gained" not in text
+    assert "3 lost, 0 gained 2 more runs" in text
+
+
+def test_recap_shows_that_a_later_run_did_not_fail(office: Office) -> None:
+    states.failed(office)
+    assert "did not fail" not in _recap(office, Role.VIEWER)
+    last = states.done(office)
+    html = _recap(office, Role.VIEWER)
+    assert "The last full run , 7 s ago , did not fail." in _text(html)
+    assert f'href="{address("run", id=last.run_id)}">last full run' in html
+    states.failed(office)
+    assert "did not fail" not in _recap(office, Role.VIEWER)
+
+
+def test_recap_includes_what_the_run_in_progress_has_sent(office: Office) -> None:
+    run = states.applying(office)
+    text = _text(_recap(office, Role.VIEWER))
+    assert "0 ended runs changed nothing 3 items so far in the run in progress" in text
+    assert "Failed Nothing Waits" in text
+    counts = states.counted(folders=2, documents=1, failed=1)
+    office.runs.update(run.run_id, RunStatus.APPLYING, counts=counts)
+    assert "Failed Nothing 1 item so far in the run in progress Waits" in _text(_recap(office, Role.VIEWER))
+
+
+def test_an_unreadable_source_comes_before_held_deletes(office: Office) -> None:
+    states.held(office)
+    with writing(office.engine) as connection:
+        connection.execute(update(DirectorySourceRow).values(last_verdict="failed", last_reason="away"))
+    text = _text(office.browser(Role.VIEWER).get(address("overview")))
+    assert 0 < text.index("Source people cannot be read: away") < text.index("2 deletes wait for approval")
+
+
+def _text(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
 def _recap(office: Office, role: Role) -> str:
     return office.browser(role).get(address("overview")).partition("Since yesterday")[2].partition("</section>")[0]
 
@@ -197,6 +245,9 @@ def test_the_next_run_is_a_verify_or_not(office: Office, schedule: str, verify: 
     html = scheduled.browser(Role.VIEWER).get(address("overview"))
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert shown in text
+    assert f'href="{address("sync")}"><time' not in html
+    leads = f'href="{address("sync")}"><time' in scheduled.browser(Role.APPROVER).get(address("overview"))
+    assert leads == ("not scheduled" not in shown)
 
 
 def test_previews_show_the_access_that_is_lost(office: Office) -> None:

@@ -33,9 +33,10 @@ _UNREADABLE = "unreadable"
 _WORST_FIRST = (
     Cause.WORKER,
     Cause.FAILED,
+    # Before held deletes, because records that have moved to this source look deleted.
+    _UNREADABLE,
     Cause.HELD,
     Cause.MISSED,
-    _UNREADABLE,
     Cause.SHRUNK,
     Cause.PARKED,
     Cause.FAILING,
