@@ -107,6 +107,20 @@ def test_the_forecast_is_from_the_last_preview_of_the_same_scope(office: Office)
     assert "Not known yet" in browser.get(SYNC)
 
 
+def test_the_page_states_what_happens_to_items_that_wait(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    html = browser.get(SYNC)
+    assert "Held deletes are planned again and stay held while they exceed the limits." in html
+    assert f'Parked items stay parked until they change or are <a href="{address("parked")}">retried' in html
+    # Without a preview, a button starts one, with the fields of the form.
+    assert '<button form="start" name="go" value="preview">Preview everything</button>' in html
+    html = browser.get(address("sync", preview=1, organizations="acme"))
+    assert "Held deletes" not in html.partition("<main")[2]
+    assert '<button form="start" name="go" value="1">Preview Acme</button>' in html
+    states.previewed(office)
+    assert 'form="start"' not in browser.get(SYNC)
+
+
 def test_the_preview_of_a_file_is_not_what_a_sync_would_do(office: Office) -> None:
     made = states.planned(office, dry_run=True)
     values = {"finished_at": office.time(), "report": {"whatIf": ["next.yaml"]}}
