@@ -134,10 +134,13 @@ def _kinds_of(item_kind: str, reason: str) -> Collection[str]:
 
 
 def held_before(connection: Connection, held: Run) -> Run | None:
-    """The run before of the same scope, if it held as many deletes of each kind and organization."""
+    """The run before of the same scope, if it held as many deletes of each kind and organization, and nobody has
+    approved or discarded them."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
     last = next((run for run in before if run.plan_id is not None and run.selection == held.selection), None)
-    return last if last is not None and _held_numbers(last) == _held_numbers(held) else None
+    if last is None or last.status is not RunStatus.HELD:
+        return None
+    return last if _held_numbers(last) == _held_numbers(held) else None
 
 
 def _held_numbers(run: Run) -> list[tuple[object, ...]]:
