@@ -94,7 +94,8 @@ def _planned(office: Office, rows: list[dict[str, Any]]) -> Run:
 def visit_items(visitors: Visitors) -> None:
     """Each item of a plan, with request, response and history."""
     office = visitors.office
-    earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
+    for _ in range(2):
+        earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
     run = _planned(office, _items())
     for item in ("", "nobody", "zoe"):
         visitors.show("run", id=run.run_id, item=item)

@@ -238,17 +238,23 @@ def test_a_delete_in_its_grace_period_is_not_shown_as_settled(office: Office) ->
     assert "It does not fail any more" not in html
 
 
-def test_the_history_of_an_item_leaves_previews_out(office: Office) -> None:
+def test_the_history_of_an_item_leaves_previews_out_and_folds_equal_outcomes(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     preview = states.planned(office, dry_run=True)
     shown = address("item", run=preview.run_id, ordinal=1)
     assert "History Only previews contain it." in _text(browser.get(shown))
-    run = states.planned(office)
+    runs = [states.planned(office).run_id for _ in range(3)][::-1]
     states.planned(office, dry_run=True)
     folder = address("ledger_item", kind="folder", organization="acme", item="folder-1")
     for path in (shown, folder):
-        listed = re.findall(r'href="/console/item\?run=([^&]+)&amp;ordinal=1"', browser.get(path))
-        assert listed == [run.run_id], path
+        html = browser.get(path)
+        # Equal outcomes in a row are one row, with the first and the last run.
+        assert re.findall(r'href="/console/item\?run=([^&]+)&amp;ordinal=1"', html) == [runs[0], runs[2]], path
+        assert "planned 3 times" in _text(html)
+    html = browser.get(address("item", run=runs[1], ordinal=1))
+    assert re.findall(r'href="/console/item\?run=([^&]+)&amp;ordinal=1"', html) == [runs[0], runs[2]]
+    assert "this one" in html
+    assert "planned 3 times" not in _text(html)
 
 
 REFUSED = {

@@ -597,3 +597,11 @@ def test_an_applied_preview_begins_with_what_was_applied(office: Office) -> None
     assert " to apply" not in html
     items_shown = html.partition('data-part="items"')[2]
     assert re.findall(r"ordinal=(\d+)", items_shown) == ["4", "1", "2", "3"]
+
+
+def test_the_items_of_a_run_repeat_no_message(office: Office) -> None:
+    messages = ("too long", "too long", "locked", "too long")
+    rows = [HANDBOOK | {"item_id": f"u{n}", "status": "failed", "message": each} for n, each in enumerate(messages)]
+    html = office.browser(Role.VIEWER).get(address("run", id=_ended(office, rows).run_id))
+    items = text_of("<main" + html.partition('data-part="items"')[2])
+    assert re.findall("too long|locked|as above", items) == ["too long", "as above", "locked", "too long"]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -32,7 +32,7 @@ from app.sync.ledger.items import ITEM_KINDS, ItemKey, ItemStatus, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import item_state, ledger_in_use
 from app.sync.plan.fields import NOT_KNOWN, FieldChange, all_fields
-from app.sync.plan.listing import item_history, read_change
+from app.sync.plan.listing import PastChange, item_history, read_change
 from app.sync.plan.stored import PlanItem
 
 _HISTORY = 20
@@ -55,7 +55,7 @@ def item(console: Console) -> Response:
         if item is None:
             raise NotFound(_NO_ITEM)
         fields = all_fields(connection, item, item.was)
-        history = item_history(connection, item, limit=_HISTORY)
+        history = _folded(item_history(connection, item, limit=_HISTORY), (run.run_id, ordinal))
         call = _call(connection, item)
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
         mentions = (mention for record in supporting for mention in record.mentions(item.organization_id))
@@ -102,6 +102,15 @@ def _failing_now(connection: Connection, item: Item, sent: Mapping[str, object] 
     advice = advise(connection, {failure.message: [failure] for failure in failures})
     rows = [(failure, advice[failure.message], format_key(failure)) for failure in failures]
     return _FailingNow(rows, fields_now(connection, item, sent), has_sent=bool(sent))
+
+
+def _folded(history: Iterable[PastChange], shown: tuple[str, int] = ("", 0)) -> list[list[PastChange]]:
+    """Equal outcomes in a row in one list. ``shown``: the run and the ordinal of an item that has a list of its own."""
+
+    def outcome(past: PastChange) -> tuple[object, ...]:
+        return past.operation, past.action, past.status, past.message, (past.run_id, past.ordinal) == shown
+
+    return [list(same) for _, same in groupby(history, outcome)]
 
 
 def _call(connection: Connection, item: PlanItem) -> SentCall | None:
@@ -231,7 +240,7 @@ def ledger_item(console: Console) -> Response:
         ledger_id = ledger_in_use(connection)
         holding = None if ledger_id is None else item_state(connection, ledger_id, item)
         failing = _failing_now(connection, item, None)
-        history = item_history(connection, item, limit=_LEDGER_HISTORY)
+        history = _folded(item_history(connection, item, limit=_LEDGER_HISTORY))
         parent = () if holding is None else ((Folder.kind, item.organization_id, holding.parent_id),)
         names = read_names(connection, [*mentions_of([item]), *parent])
     return console.show(
