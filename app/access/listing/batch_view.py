@@ -20,9 +20,11 @@ _Place = tuple[str, str]
 _GRANT_COLUMNS = ", ".join(f"t.{name}" for name in TABLES_OF_KIND[Grant.kind].columns)
 
 _OWN_GRANTS = """
-SELECT {columns} FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
-WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
-  AND t.user_id = u.value AND t.organization_user_group_id = ''
+SELECT {columns} FROM (
+  SELECT p.value AS place, u.value AS user_id FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u LIMIT :pairs
+) AS k CROSS JOIN model_grant t
+WHERE t.organization_id = :organization_id AND t.folder_id = @part(k.place, 0) AND t.document_id = @part(k.place, 1)
+  AND t.user_id = k.user_id AND t.organization_user_group_id = ''
 """
 _GROUP_GRANTS = """
 SELECT {columns} FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
@@ -95,9 +97,9 @@ class BatchView(SqlView):
         for user_id in user_ids:
             self._own_grants.setdefault(user_id, {})
         lists = {"places": json_lists(places), "users": json_list(user_ids)}
-        # PostgreSQL may otherwise compare all grants on a place with all users.
+        # PostgreSQL may otherwise read all grants on a place or, without the LIMIT, all of a user for each place.
         keep_join_order(self.connection)
-        grants = self._read_grants(_OWN_GRANTS, **lists)
+        grants = self._read_grants(_OWN_GRANTS, **lists, pairs=len(places) * len(user_ids))
         keep_join_order(self.connection, on=False)
         for grant in grants:
             self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
@@ -140,8 +142,8 @@ class BatchView(SqlView):
             of_groups = [group_grants[group] for group in groups if group in group_grants]
         return of_groups if own is None else [own, *of_groups]
 
-    def _read_grants(self, query: str, of_groups: str = "", **lists: str) -> list[Grant]:
-        parameters = {"organization_id": self._organization_id, **lists}
+    def _read_grants(self, query: str, of_groups: str = "", **given: str | int) -> list[Grant]:
+        parameters = {"organization_id": self._organization_id, **given}
         return self._select(Grant, query, parameters, columns=_GRANT_COLUMNS, of_groups=of_groups)
 
 

@@ -152,21 +152,23 @@ def test_grants_on_a_place_that_was_not_loaded_are_read(stored_directory: Stored
         assert len(view.grants("acme", "document", "plan", "u00001")) == 1
 
 
-def test_own_grants_of_others_on_a_document_are_not_read(stored_directory: StoredDirectory) -> None:
+@pytest.mark.parametrize("of_one_user", [False, True])
+def test_only_own_grants_of_the_batch_are_read(stored_directory: StoredDirectory, of_one_user: bool) -> None:
+    """A document has 2,000 grants, and a user has 2,000."""
     if is_sqlite(stored_directory.engine):
         pytest.skip("SQLite joins in the order of the statement")
-    users = [f"u{number:05}" for number in range(2000)]
-    organization = Organization(organization_id="acme", organization_name="")
-    document = Document(organization_id="acme", document_id="plan", document_name="")
-    grants = [Grant(organization_id="acme", document_id="plan", user_id=user_id) for user_id in users]
-    # Statistics of the other documents suggest that each has few grants.
-    others = [Grant(organization_id="acme", document_id=f"d{user_id}", user_id=user_id) for user_id in users]
-    some = [User(user_id=user_id, name="", email="") for user_id in users]
-    stored_directory.write([organization, document, *some, *grants, *others])
+    ids = [f"{number:05}" for number in range(2000)]
+    grants = [Grant(organization_id="acme", document_id="plan", user_id=f"u{number}") for number in ids]
+    grants += [Grant(organization_id="acme", document_id=f"d{number}", user_id="ada") for number in ids]
+    # Statistics of the others suggest that documents and users have few grants.
+    grants += [Grant(organization_id="acme", document_id=f"d{number}", user_id=f"u{number}") for number in ids]
+    stored_directory.write([Organization(organization_id="acme", organization_name=""), *grants])
     with writing(stored_directory.engine) as connection:
         connection.exec_driver_sql("ANALYZE model_grant")
+    users = ["ada"] if of_one_user else [f"u{number}" for number in ids[:20]]
+    documents = [f"d{number}" for number in ids[:20]] if of_one_user else ["plan"]
     with reading(stored_directory.engine) as connection:
         prefer_indexes(connection)
-        batch_view.BatchView(connection, "acme").load(users[:20], document_ids=["plan"])
+        batch_view.BatchView(connection, "acme").load(users, document_ids=documents)
         read = "SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'model_grant'"
         assert connection.exec_driver_sql(read).scalar_one() == 20
