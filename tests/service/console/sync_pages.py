@@ -439,6 +439,8 @@ def visit_sources(visitors: Visitors) -> None:
         first = of_source | {"cause": "wrong", "kind": "", "key": "[]", "detail": "[]", "origin": ""}
         places = ({"ordinal": 1, "place": ""}, {"ordinal": 2, "place": "people.yaml:7"})
         add_rows(office, ProblemRow, [first | place for place in places])
+    count = {"source_id": source, "sort": "folderCycle", "problems": 2, "since": 1, "by_read": False}
+    add_rows(office, ProblemCountRow, [count])
     show("sources")
     with writing(office.engine) as connection:
         connection.execute(update(DirectoryStateRow.__table__).values(counted_revision=1, counted_at=1))

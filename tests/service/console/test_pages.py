@@ -539,8 +539,17 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
                 last_verdict="failed", refused="is empty", last_refusal_acceptance=Acceptance.EMPTY
             )
         )
+        counts = [
+            of_source | {"sort": sort, "problems": 3, "since": 1} for sort in ("dangling", "folderCycle", "remark")
+        ]
+        connection.execute(insert(ProblemCountRow.__table__), counts)
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("sources"))
+    # The same numbers as in the table of problems.
+    left_out = (
+        '<dt>Left out</dt><dd>256</dd><dd class="under">malformed (250), missing target (3), folders in a circle (3)'
+    )
+    assert left_out in html
     assert "usher directory refresh --accept-empty people" in html
     assert "250" in html
     assert "Problems were counted at revision 1,234" in html
@@ -548,7 +557,7 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
     assert "The first 1 of 250" in html
     assert "&lt;script&gt;" in html
     assert "<script>alert" not in html
-    assert "No such problem" in browser.get(address("problems", source="people", sort="dangling"))
+    assert "No such problem" in browser.get(address("problems", source="people", sort="ambiguous"))
     for source, sort, status in (
         ("nobody", "remark", 404),
         ("people", "", 404),
@@ -711,7 +720,10 @@ def test_the_audit_log_is_read_by_time(office: Office) -> None:
     assert shown(browser.get(address("audit", since="2100-01-01"))) == []
     assert shown(browser.get(address("audit", until="1970-01-01"))) == []
     assert shown(browser.get(address("audit_lines", since=day))) == ["second", "third"]
-    assert "Enter a day like" in browser.get(address("audit", since="soon"))
+    html = browser.get(address("audit", since="soon"))
+    assert "Enter a day like" in html
+    assert "Correct the times" in html
+    assert "No entry matches" not in html
     assert browser.status == 400
     # The events are at noon in UTC, which is 01:00 of the next day in Auckland.
     auckland = {"zone": "Pacific/Auckland"}

@@ -1,6 +1,6 @@
 """The pages of the directory's sources: their last reads, and the problems in their records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from app.service.console.views import VIEWS
 
 _BY_URGENCY = ("failed", "partial", "", "complete")
 _CHANGES_SHOWN = 5
+_LEFT_OUT = (ProblemSort.MALFORMED, ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
+"""The sorts of problems whose records are left out."""
 
 
 class SortRow(NamedTuple):
@@ -32,6 +34,8 @@ class SourceRow(NamedTuple):
     problems: Sequence[SortRow]
     command: str
     precedence: int
+    left_out: Mapping[str, int]
+    """The name of a sort of problems → the number of records that are left out because of it."""
 
 
 @VIEWS.get("sources")
@@ -43,7 +47,9 @@ def sources(console: Console) -> Response:
         counted = last_count(connection)
         changes = recent_changes(connection, _CHANGES_SHOWN)
     rows = [
-        SourceRow(state, _problem_rows(counts.get(state.name, ())), _command(state), precedence)
+        SourceRow(
+            state, _problem_rows(counts.get(state.name, ())), _command(state), precedence, _left_out(state, counts)
+        )
         for precedence, state in enumerate(states, 1)
     ]
     return console.show(
@@ -67,6 +73,13 @@ def _urgency(state: SourceState) -> tuple[bool, int]:
     """Failed and refused sources first, then those without a complete read."""
     is_well = state.is_configured and state.refusal is None
     return is_well and state.last_verdict != "failed", _BY_URGENCY.index(state.last_verdict)
+
+
+def _left_out(state: SourceState, counts: Mapping[str, Sequence[ProblemCount]]) -> dict[str, int]:
+    """The numbers of the table of problems. Malformed records that are not counted yet are those of the last read."""
+    found = {ProblemSort(count.sort): count.problems for count in counts.get(state.name, ())}
+    numbers = {ProblemSort.MALFORMED: state.malformed, **found}
+    return {WORDS[sort].name.lower(): numbers[sort] for sort in _LEFT_OUT if numbers.get(sort)}
 
 
 def _problem_rows(counts: Sequence[ProblemCount]) -> list[SortRow]:
