@@ -88,7 +88,7 @@ def _incomplete(source: str, read: _CheckedRead) -> Finding:
     # The reasons of file sources may begin with the name.
     reason = printable(read.end.reason, limit=300).removeprefix(_about(source, ""))
     if read.end.verdict is Verdict.FAILED:
-        advice = "fix it; until then its last good records stay in force, and nothing is deleted because of it"
+        advice = "fix it; until then its last good records stay in force, and none of them is deleted"
         return problem("directory", _about(source, reason), advice)
     advice = "usher directory check shows the locations; unreadable records are not treated as removed"
     return warning("directory", _about(source, f"{counted(read.kinds.total(), 'record')}, but {reason}"), advice)

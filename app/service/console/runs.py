@@ -33,7 +33,10 @@ def read_run(connection: Connection, run_id: str) -> Run:
 
 
 def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held_now``."""
+    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held_now``, ``discarded``
+    for one whose deletes were discarded."""
+    if run.decision == "discarded":
+        return run.decision
     if run.status is not RunStatus.HELD or run.run_id in held_now:
         return run.status.value
     return "expired" if has_expired(run, now) else "superseded"

@@ -71,6 +71,7 @@ def visit_system(visitors: Visitors) -> None:
     show("audit")
     show("audit", actor="nobody")
     show("audit", 400, since="soon", until="late")
+    show("audit", since="2100-01-01", until="2100-01-02")
     run = office.held_run()
     with writing(office.engine) as connection:
         audit = Audit(office.time)

@@ -205,7 +205,9 @@ def test_reasons_of_held_deletes_are_read_only_if_records_were_lost(
 def test_discarded_deletes_are_not_executed(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
-    browser.send(address("discard", run=run.run_id), address("discard"), reason="a mistake in the directory")
+    path = address("discard", run=run.run_id)
+    assert f"<h1>Keep {run.total('held')} entries in the backend</h1>" in browser.get(path)
+    browser.send(path, address("discard"), reason="a mistake in the directory")
     assert office.runs.get(run.run_id).status is RunStatus.CANCELLED
     assert [entry.reason for entry in entries(office, "discarded")] == ["a mistake in the directory"]
 

@@ -123,7 +123,7 @@ def test_the_plan_of_a_file_cannot_be_applied(office: Office) -> None:
     values = {"finished_at": office.time(), "report": report}
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
     html = browser.get(address("run", id=made.run_id))
-    assert "was read in place of the directory" in html
+    assert "was read for this preview, which changed nothing." in html
     assert ">Apply " not in html
     assert "<script>alert" not in html
     browser.post(address("apply"), {"formToken": token_of(browser), "run": made.run_id})

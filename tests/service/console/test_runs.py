@@ -199,7 +199,9 @@ def test_failed_items_and_sources_are_red_in_every_run(office: Office) -> None:
     runs = [states.partial(office), states.partial(office), states.unread(office), states.unread(office)]
     html = office.browser(Role.VIEWER).get(address("runs"))
     for run in runs:
-        assert "bad" in re.findall(r'class="state (\w+)"', _row_of(html, run))
+        tones = re.findall(r'class="state (\w+)"', _row_of(html, run))
+        assert "bad" in tones
+        assert "ok" not in tones
 
 
 def test_a_preview_lists_its_changes_in_order_and_the_failed_source_in_its_status(office: Office) -> None:
@@ -211,6 +213,13 @@ def test_a_preview_lists_its_changes_in_order_and_the_failed_source_in_its_statu
     text = " ".join(re.sub(r"<[^>]+>", " ", row).split())
     assert "1 to add, 2 to update, 3 to delete" in text
     assert "done, 1 source failed" in text
+
+
+def test_discarded_deletes_have_one_word_in_the_list_and_on_the_page(office: Office) -> None:
+    run = states.discarded(office)
+    browser = office.browser(Role.VIEWER)
+    assert "discarded</span></td>" in _row_of(browser.get(address("runs")), run)
+    assert "discarded</span></span></div>" in browser.get(address("run", id=run.run_id))
 
 
 def test_recap_of_a_quiet_day_contains_nothing(office: Office) -> None:

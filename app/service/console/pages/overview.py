@@ -50,7 +50,7 @@ _BARS = 96
 _MIN_BARS = 2
 """Runs with items from which on the chart *Items per run* is drawn."""
 _RECENT = 10
-_CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
+_CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED, RunStatus.CANCELLED)
 """The statuses of runs in the chart *Items per run*."""
 _ORGANIZATIONS = 6
 _CAUSES = 2
