@@ -50,7 +50,7 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     one.page.get_by_role("heading", name="Audit log", level=1).wait_for()
     row = one.page.get_by_role("row").filter(has_text="the archive moved").first
     assert "The approver" in row.inner_text()
-    assert "approved" in row.inner_text()
+    assert "Approve held deletes" in row.inner_text()
     assert row.get_by_title(held).inner_text().startswith("run of")
 
 
@@ -77,7 +77,7 @@ def test_held_deletes_are_discarded(desk: OpenDesk, company: Company, held: str,
     one.page.get_by_role("link", name="Keep in the backend").click()
     one.page.get_by_label("Reason").fill("a mistake")
     one.page.get_by_role("button", name="Keep 34 entries").click()
-    one.page.get_by_text("cancelled").first.wait_for()
+    one.page.locator(".pill", has_text="discarded").wait_for()
     assert company.run(held)["status"] == "cancelled"
     assert company.documents() == set(OLD)
 
