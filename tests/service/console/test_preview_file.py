@@ -1,10 +1,12 @@
 """Tests of the form that previews an uploaded file: accepted files, required role, and errors."""
 
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
 from sqlalchemy import select
 
+from app.directory.settings import DirectorySettings
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.service.console.settings import Role
@@ -74,6 +76,20 @@ def test_errors_in_the_form_are_shown(office: Office, changed: dict[str, str], e
         assert (browser.status, error in html) == (400, True)
     assert office.runs.recent() == []
     assert stored(office) == []
+
+
+def test_of_several_sources_one_has_to_be_chosen(office: Office) -> None:
+    file = {"type": "file", "path": "else.yaml"}
+    directory = {"sources": [{**file, "name": name} for name in ("people", "places")]}
+    settings = office.settings.model_copy(update={"directory": DirectorySettings.model_validate(directory)})
+    browser = replace(office, settings=settings).browser(Role.APPROVER)
+    assert '<option value="" selected>Choose</option>' in browser.get(address("preview_file"))
+    assert "Choose what the file replaces." in upload(browser)
+    assert (browser.status, stored(office)) == (400, [])
+    for chosen, source in (("*", ""), ("places", "places")):
+        upload(browser, source=chosen)
+        assert browser.status == 200
+        assert stored(office)[-1][1] == source
 
 
 def test_a_body_beyond_the_limit_is_not_read(office: Office) -> None:

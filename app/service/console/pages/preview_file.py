@@ -18,6 +18,8 @@ from app.sync.runs.run import Run, RunRequest
 _FORM_BYTES = 64 * 1024
 """For the other fields of the form, and for what separates them."""
 _MAX_MIB = MAX_FILE_BYTES // 1024**2
+_ALL = "*"
+"""The choice of all sources. It is no default: for them, a file of one source deletes the records of the others."""
 
 
 @VIEWS.get("preview_file", Role.APPROVER)
@@ -30,12 +32,15 @@ def upload(console: Console) -> Response:
     form = {name: request.form.get(name, "").strip() for name in ("source", "reason")}
     sent = request.files.get("file")
     content = b"" if sent is None else sent.stream.read(MAX_FILE_BYTES + 1)
-    file = UploadedFile(plain_name((sent and sent.filename) or ""), form["source"], content)
+    source = "" if form["source"] == _ALL else form["source"]
+    file = UploadedFile(plain_name((sent and sent.filename) or ""), source, content)
     errors = {
         "file": _file_error(file),
-        "source": "" if form["source"] in {"", *console.parts.sources} else "This source is not configured.",
+        "source": "" if source in {"", *console.parts.sources} else "This source is not configured.",
         "reason": reason_error(form["reason"]),
     }
+    if not form["source"] and len(console.parts.sources) > 1:
+        errors["source"] = "Choose what the file replaces."
     if any(errors.values()):
         return _show(console, form, errors, status=400)
     operator = console.operator
@@ -80,6 +85,7 @@ def _show(console: Console, form: Mapping[str, str], errors: Mapping[str, str], 
         form=form,
         errors=errors,
         sources=console.parts.sources,
+        everything=_ALL,
         endings=ENDINGS,
         max_mib=_MAX_MIB,
         status=status,
