@@ -148,7 +148,7 @@ def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, compa
             stopped.move_on(1)
             when += [second] * (len(stopped.asked) - before)
         assert when == [1, 3, 7, 15, 31, 61, 91]  # at most 30 s
-        lost = one.page.get_by_text("Lost contact; last update 1 min ago. Trying again.")
+        lost = one.page.get_by_text("Lost contact; last update 2 min ago. Trying again.")
         assert lost.is_visible()
         one.page.unroute("**/console/run?*")
         stopped.move_on(30)
