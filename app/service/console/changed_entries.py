@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from app.service.console.names import Mention, mentions_of
 from app.service.console.run_changes import ACTIONS
 from app.sync.ledger.items import USER_KINDS
-from app.sync.plan.changed_users import MAX_ENTRIES, ChangedUser, changed_users
+from app.sync.plan.changed_users import MAX_ENTRIES, ChangedUser, changed_access_types, changed_users
 from app.sync.plan.listing import PlannedChange, read_changes
 from app.sync.runs.run import ENDS, Run
 
@@ -34,6 +34,8 @@ class ChangedEntries(NamedTuple):
     user_count: int
     items: Mapping[int, PlannedChange]
     """Ordinal → an item of ``users``."""
+    access_types: Mapping[str, int]
+    """Kind → number of folders or documents with another access type. Empty in a first sync."""
 
     def mentions(self) -> Iterator[Mention]:
         """The records that the page names."""
@@ -67,6 +69,7 @@ def changed_entries(connection: Connection, run: Run) -> ChangedEntries | None:
         users=users[:_SHOWN],
         user_count=len(users),
         items={item.ordinal: item for item in read_changes(connection, run.plan_id, first)},
+        access_types={} if is_first else changed_access_types(connection, run.plan_id),
     )
 
 

@@ -1,7 +1,8 @@
 """The users whose entries in the backend a run changed: their memberships, and their places in folders, documents and
-groups."""
+groups. Beside them, the folders and documents with another access type."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -24,6 +25,12 @@ SELECT organization_id, item_id, ordinal FROM plan_item @by(ix_plan_item_plan_id
 WHERE plan_id = :plan_id AND status = 'done' AND ordinal BETWEEN :first AND :last
   AND (:action <> 'update' OR was <> '' AND was NOT LIKE '%"accessRole":' || @json(access_role) || ',%')
 ORDER BY ordinal
+"""
+
+# A new folder or document has no former access type.
+_ACCESS_TYPES = """
+SELECT COUNT(*) FROM plan_item @by(ix_plan_item_plan_id_status_ordinal)
+WHERE plan_id = :plan_id AND status = 'done' AND ordinal BETWEEN :first AND :last AND was <> ''
 """
 
 
@@ -58,6 +65,17 @@ def changed_users(connection: Connection, plan_id: str) -> list[ChangedUser]:
         if len(user.ordinals) < _FIRST:
             user.ordinals.append(ordinal)
     return sorted(users.values(), key=lambda user: (-user.entries, user.organization_id, user.user_id))
+
+
+def changed_access_types(connection: Connection, plan_id: str) -> Mapping[str, int]:
+    """Kind → number of folders or documents with another access type. Users without an entry gain or lose access to
+    them."""
+    changed: Counter[str] = Counter()
+    for part in parts_of(connection, plan_id):
+        if part.phase in {Phase.FOLDER_ACCESS, Phase.DOCUMENT_ACCESS}:
+            parameters = {"first": part.first_ordinal, "last": part.last_ordinal}
+            changed[part.kind] += run(connection, _ACCESS_TYPES, {"plan_id": plan_id, **parameters}).scalar_one()
+    return +changed
 
 
 def _done(connection: Connection, plan_id: str) -> Iterator[tuple[str, str, int, Action]]:

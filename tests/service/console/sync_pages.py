@@ -21,6 +21,7 @@ from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow
+from app.sync.plan.rules import Phase
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.settings import SyncSettings
@@ -175,11 +176,14 @@ def _with_entries(office: Office) -> Iterator[Run]:
     rows += [{**done, "item_id": "ada", "action": "delete", "container_id": f"d{number}"} for number in range(4)]
     rows += [{**done, "item_id": "bob", "action": "update", "was": was, "access_role": "editor"}]
     rows += [{**done, "kind": "organizationUser", "container_id": "", "item_id": "eve"}]
-    rows += [{**done, "kind": "document", "action": "update", "operation": "update_document_access", "item_id": "plan"}]
+    of_access: dict[str, Any] = {**done, "container_id": "", "action": "update", "was": was}
+    document = of_access | {"kind": "document", "phase": Phase.DOCUMENT_ACCESS, "operation": "update_document_access"}
+    folder = of_access | {"kind": "folder", "phase": Phase.FOLDER_ACCESS, "operation": "update_folder_access"}
+    rows += [{**document, "item_id": "plan"}]
     rows += [{**done, "item_id": "x", "status": status} for status in ("failed", "held", "waiting")]
     report: dict[str, Any]
     for report, entries in (({}, 1), ({}, 6_000), ({}, 0), ({}, 2), ({"verify": {"seen": 0, "missing": 0}}, 1)):
-        run = _planned(office, rows)
+        run = _planned(office, [*rows, {**folder, "item_id": "archive"}] if entries == 2 else rows)
         ended = {"finished_at": office.time(), "report": report}
         of_users = {"add": {"planned": entries, "done": entries}, "delete": {"done": max(0, entries - 1)}}
         waiting = {"add": {"planned": 30, "done": 25, "failed": 2, "waiting": 2, "held": 1}}

@@ -488,6 +488,21 @@ def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) 
     assert "5 lost, 3 gained An entry is" in overview
 
 
+def test_a_run_that_has_ended_shows_changed_access_types(office: Office) -> None:
+    of_access = {"phase": 33, "action": "update", "kind": "document", "operation": "update_document_access"}
+    row = of_access | {"container_id": "", "was": '{"parentId":"","accessType":"public"}'}
+    run = _ended(office, [row | {"item_id": "handbook"}, row | {"item_id": "new", "was": ""}])
+    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
+    assert "1 document got another access type. Users without an entry have gained or lost access to it" in text_of(
+        html
+    )
+    folder = row | {"phase": 22, "kind": "folder", "operation": "update_folder_access", "item_id": "archive"}
+    again = _ended(office, [folder, row | {"item_id": "handbook"}])
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=again.run_id)))
+    assert "1 folder and 1 document got another access type." in text
+    assert "gained or lost access to them as well" in text
+
+
 def test_planned_numbers_of_a_run_are_not_shown_as_done(office: Office) -> None:
     run = _ended(office, [HANDBOOK | {"item_id": each, "status": "waiting"} for each in ("ada", "bob")])
     text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from app.foundation.database.engine import reading
-from app.sync.plan.changed_users import ChangedUser, changed_users
+from app.sync.plan.changed_users import ChangedUser, changed_access_types, changed_users
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.run import Run
 from tests.worlds.syncing import SyncedWorld
@@ -41,6 +41,16 @@ def test_users_have_their_entries_by_effect(company: SyncedWorld) -> None:
     assert users[0].user_id == "dan"
     assert users[0].entries == of_dan["delete"]
     assert users[0].ordinals == [item.ordinal for item in items if item.item_id == "dan"][:3]
+
+
+def test_access_types_of_existing_folders_and_documents_are_counted(company: SyncedWorld) -> None:
+    company.directory.folder("archive", access="restricted")
+    company.directory.document("handbook", access="public")
+    company.directory.document("new", access="restricted")
+    run = company.sync()
+    assert {("document", "new"), ("folder", "archive")} <= {(item.kind, item.item_id) for item in company.items(run)}
+    with reading(company.engine) as connection:
+        assert changed_access_types(connection, str(run.plan_id)) == {"folder": 1, "document": 1}
 
 
 def test_only_what_is_done_counts(company: SyncedWorld) -> None:
