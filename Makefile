@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A good part of the tests waits for processes and databases, so there is room for more of them than cores.
-JOBS ?= 3
+JOBS ?= 4
 # How long each part of `make soak` takes.
 SECONDS ?= 300
 
