@@ -105,10 +105,10 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     Exit code 0: done, 3: a source could not be read, was read partially, or is no longer configured; its last good data
     stays in force.
     """
-    from app.access.stored_problems import count_problems
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import require_sources
     from app.commands.directory_report import show_refresh
+    from app.commands.problems import count_problems_now
     from app.commands.sync import EXIT_INCOMPLETE
     from app.sync.runs.audit import audited_refresh
     from app.sync.runs.directory_reads import ReadOptions, object_from_report, read_directory
@@ -131,7 +131,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             progress=display,
             change_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )
-        count_problems(parts.engine, parts.clock)
+        count_problems_now(parts)
     if as_json:
         show_json(object_from_report(report))
     else:

@@ -4,16 +4,13 @@ from dataclasses import replace
 from math import inf
 from time import monotonic
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from app.access.stored_problems import count_problems
 from app.commands.bootstrap.application import Application
 from app.commands.bootstrap.what_if import ReplacedSources
 from app.commands.frame import CommandError, EndedBySignalError
 from app.commands.operator import operator
+from app.commands.problems import count_problems_now
 from app.commands.progress import progress
 from app.commands.screen import print_note
-from app.foundation.database.errors import database_problem
 from app.foundation.processes import stop_signals
 from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.lock import SyncLock
@@ -97,9 +94,5 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
             rest = f"{remaining:,} left to run {continuation.run_id}, which a worker or the next usher sync executes"
         raise EndedBySignalError(f"{done:,} done, {rest}", stop.number)
     if stop.number is None and not run.dry_run:
-        try:
-            count_problems(parts.engine, parts.clock)
-        except SQLAlchemyError as error:
-            # The run has ended, whatever happens to the count.
-            print_note(f"the problems of the directory were not counted: {database_problem(error)}")
+        count_problems_now(parts)
     return run

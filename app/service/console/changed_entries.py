@@ -19,6 +19,8 @@ _SHOWN = 10
 
 
 class ChangedEntries(NamedTuple):
+    """What a run that has ended changed of users."""
+
     added: int
     removed: int
     held: int
