@@ -25,6 +25,7 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
+from app.foundation.processes import freeze_garbage_collector
 from app.service.console.paging import Lists
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.console.urls import address
@@ -34,16 +35,17 @@ from tests.bench.console_world import BIG_RUN, FAILURES, NOW_MS, Size, build
 from tests.bench.databases import databases
 from tests.bench.load import post
 from tests.bench.processes import USHER, running, write_settings
-from tests.bench.provider import PATH, QUESTIONS, THREADS
+from tests.bench.provider import PATH, QUESTIONS, THREADS, wait_for_index
 from tests.bench.provider_under_sync import steadily
 from tests.ports import free_port
 
 TOKEN = "the console token of the bench"
 PERMISSION_TOKEN = "the token of permission calls"
 PEOPLE = 20
-AIM_MS = 200.0
+AIM_MS, AIM_POSTGRES_MS = 50.0, 80.0
+"""The aims of a page's p99, on SQLite and on PostgreSQL."""
 AIM_TIMES = 1.5
-AIM_BYTES = 15 * 1024
+AIM_BYTES = 12_000
 STEADY_SECONDS = 15.0
 
 
@@ -54,7 +56,8 @@ def bench_console(folder: Path, *, scale: float, rounds: int, postgres: str | No
         began = time.perf_counter()
         make(url, Size(scale), print)
         built = time.perf_counter() - began
-        figures = measure_console(folder, url, Size(scale), repeats=rounds * 8)
+        aim_ms = AIM_MS if postgres is None else AIM_POSTGRES_MS
+        figures = measure_console(folder, url, Size(scale), aim_ms=aim_ms, repeats=rounds * 8)
     return {"built in s": round(built), **figures}
 
 
@@ -66,7 +69,7 @@ def make(url: str, size: Size, report: Callable[[str], None]) -> None:
     engine.dispose()
 
 
-def measure_console(folder: Path, url: str, size: Size, *, repeats: int) -> dict[str, object]:
+def measure_console(folder: Path, url: str, size: Size, *, aim_ms: float, repeats: int) -> dict[str, object]:
     """The figures of an existing database."""
     pages = measure_pages(url, size, repeats=repeats)
     slowest = max(pages, key=lambda name: pages[name][1])
@@ -74,8 +77,8 @@ def measure_console(folder: Path, url: str, size: Size, *, repeats: int) -> dict
     transferred = asset_bytes()
     return {
         **{f"{name} p50/p99 ms": f"{p50:.1f} / {p99:.1f}" for name, (p50, p99) in pages.items()},
-        "slowest page": f"{slowest}: p99 {pages[slowest][1] / AIM_MS:.2f} of the aim of {AIM_MS:.0f} ms",
-        "pages over the aim": ", ".join(name for name, (_, p99) in pages.items() if p99 > AIM_MS) or "none",
+        "slowest page": f"{slowest}: p99 {pages[slowest][1] / aim_ms:.2f} of the aim of {aim_ms:.0f} ms",
+        "pages over the aim": ", ".join(name for name, (_, p99) in pages.items() if p99 > aim_ms) or "none",
         "permission calls idle p99 ms": round(idle, 2),
         f"permission calls beside {PEOPLE} people p99 ms": round(busy, 2),
         "times idle p99": f"{busy / idle:.2f} (the aim: {AIM_TIMES})",
@@ -196,6 +199,8 @@ def measure_pages(url: str, size: Size, *, repeats: int) -> dict[str, tuple[floa
     """Page → p50 and p99 in milliseconds."""
     found: dict[str, tuple[float, float]] = {}
     client = signed_in(url)
+    # As in the processes of the service: a collection of all objects takes 100 ms here.
+    freeze_garbage_collector()
     for name, path in pages_of(size).items():
         taken = []
         for _ in range(repeats + 2):
@@ -239,6 +244,7 @@ def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
             # The service reads none.
             "directory": {"sources": [{"type": "file", "path": "nothing.jsonl", "name": "people"}]},
             "console": {"tokens": [{"name": "bench", "role": "viewer", "token": TOKEN}]},
+            "index": {"path": str(place / "index")},
         },
     )
     requests = list(_permission_calls(port, size))
@@ -246,6 +252,7 @@ def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
         _as_if_it_ran(url),
         running([*USHER, "serve", "--config", str(settings)], place, f"http://127.0.0.1:{port}/healthz", "service"),
     ):
+        wait_for_index(place)
         steadily(port, requests, _for_seconds(3))
         idle = steadily(port, requests, _for_seconds(STEADY_SECONDS))
         with _people(port, place):

@@ -528,7 +528,7 @@ def _parts(b: Builder) -> None:
 def _around(b: Builder) -> None:
     """Audit rows, activity per minute, a source and a revision."""
     # By the clock of the measurements, and by that of the tests.
-    for end in (round(time.time()) * 1000, round(NOON.timestamp()) * 1000):
+    for end in (NOW_MS, round(NOON.timestamp()) * 1000):
         minute = f"{end // 60_000 * 60_000} - 60000 * n.i"
         b.fill(
             process_tables.NodeMinuteRow,

@@ -18,7 +18,7 @@ from app.service.provider.settings import REVISION_HEADER
 from tests.bench.databases import databases
 from tests.bench.load import _Connection, post
 from tests.bench.processes import USHER, command, running, write_settings
-from tests.bench.provider import PATH, TOKEN, _wait_for_index
+from tests.bench.provider import PATH, TOKEN, wait_for_index
 from tests.ports import free_port
 
 NODES = 10
@@ -94,7 +94,7 @@ def _node(folder: Path, url: str) -> Iterator[int]:
     port = free_port()
     serve = [*USHER, "serve", "--config", str(_settings(folder, url, port))]
     with running(serve, folder, f"http://127.0.0.1:{port}/readyz", "service"):
-        _wait_for_index(folder)
+        wait_for_index(folder)
         yield port
 
 

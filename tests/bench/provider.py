@@ -81,7 +81,7 @@ def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, second
             running([*USHER, "serve", "--config", str(settings)], folder, f"http://127.0.0.1:{port}/readyz", "service")
         )
         stack.enter_context(running(afternoon, folder, f"http://127.0.0.1:{afternoon_port}/healthz", "afternoon"))
-        _wait_for_index(folder)
+        wait_for_index(folder)
         figures: dict[str, object] = {
             "threads": THREADS,
             "users": company.users,
@@ -108,7 +108,7 @@ def _bench(folder: Path, database_url: str, *, scale: float, rounds: int, second
         with running(
             [*USHER, "serve", "--config", str(logging)], place, f"http://127.0.0.1:{log_port}/readyz", "service"
         ) as logging_service:
-            _wait_for_index(place)
+            wait_for_index(place)
             sides = ((service, port), (logging_service, log_port))
             bodies = _bodies(company, 4_000, users=1, seed=3)
             figures |= _decision_log(place, sides, bodies, rounds=rounds, seconds=seconds)
@@ -222,7 +222,7 @@ def _roles(answer: bytes) -> list[str | None]:
     return [result.get("accessRole") for result in orjson.loads(answer)["data"]]
 
 
-def _wait_for_index(folder: Path) -> None:
+def wait_for_index(folder: Path) -> None:
     """Waits until the service answers from its index."""
     until = time.monotonic() + 600
     while not list(folder.glob("**/confirmed")):
