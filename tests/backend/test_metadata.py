@@ -43,8 +43,13 @@ def test_metadata_of_a_request_has_a_limit(tenant: Caller, name: str) -> None:
     assert tenant.refused(kind.update, **too_long) == (400, "INVALID_ARGUMENT", message)
 
 
+WIDE = "\u00e4" * (len(LONGEST) // 2)
+"""As many bytes as ``LONGEST``, or one less, in half as many characters."""
+
+
+@pytest.mark.parametrize("longest", [LONGEST, WIDE], ids=["ASCII", "two bytes per character"])
 @pytest.mark.parametrize("name", KINDS)
-def test_stored_metadata_has_a_limit(tenant: Caller, name: str) -> None:
+def test_stored_metadata_has_a_limit(tenant: Caller, name: str, longest: str) -> None:
     kind = KINDS[name]
 
     def update(**metadata: str) -> dict[str, Any]:
@@ -56,8 +61,8 @@ def test_stored_metadata_has_a_limit(tenant: Caller, name: str) -> None:
     # Each value is shorter than a share by more than its name, so that all shares fit, and nothing more.
     shares = limits.STORED_METADATA_BYTES // limits.METADATA_BYTES
     for number in range(shares):
-        assert update(**{f"note{number}": LONGEST[9:]})["success"]
-    refused = update(further=LONGEST[9:])
+        assert update(**{f"note{number}": longest[9:]})["success"]
+    refused = update(further=longest[9:])
     assert not refused["success"]
     assert refused["message"] == f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
     # A value that does not increase the length is accepted.

@@ -135,6 +135,7 @@ def test_a_short_key_is_masked_completely_and_an_empty_key_is_removed(tenant: Ca
         ({"emailServiceConfig": {"fromEmail": "nobody"}}, "emailServiceConfig.fromEmail"),
         ({"emailServiceConfig": {"triggers": {"comment.add": 1}}}, "emailServiceConfig.triggers"),
         ({"emailServiceConfig": {"more": ["x" * 1000] * 101}}, "emailServiceConfig"),
+        ({"emailServiceConfig": {"more": ["\u00e4" * 1000] * 51}}, "emailServiceConfig"),
     ],
 )
 def test_an_invalid_email_config_is_refused_and_changes_nothing(

@@ -2,7 +2,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.backend.security.tables import WORKSPACE_ATTEMPT
-from app.backend.workspaces.email_handlers import owner_address
+from app.backend.workspaces.email_addresses import owner_address
 from app.foundation.database.engine import reading
 
 from .conftest import BackendWorld, WorldMaker

@@ -19,7 +19,7 @@ from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, FolderTreeE
 from app.backend.security import outgoing
 from app.backend.tokens import token_handlers
 from app.backend.webhooks import payload
-from app.backend.workspaces import domain_handlers, email_handlers
+from app.backend.workspaces import domain_handlers, workspace_handlers
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS
 
@@ -33,7 +33,7 @@ SLOW: list[tuple[Any, str]] = [
     (editor_data, "changed_state"),
     (editor_data, "value_of"),
     (HashingEmbedder, "embed"),
-    (email_handlers, "owner_address"),
+    (workspace_handlers, "owner_address"),
     (domain_handlers, "stripped_domain"),
     (outgoing, "check_url"),
     (payload, "parse_public_key"),

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, Row, Select, delete, func, select
 from app.backend.collaboration.tables import COMMENT, REACTION
 from app.backend.scope import Scope, delete_rows, existing, own_columns, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import grouped, insert_rows, update_rows, where_given
+from app.backend.storage.rows import insert_rows, update_rows, where_given
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
+from app.foundation.batches import grouped
 
 if TYPE_CHECKING:
     from app.backend.collaboration.import_records import CommentRecord

@@ -22,8 +22,9 @@ from app.backend.collaboration.tables import (
 from app.backend.collaboration.threads import Thread
 from app.backend.scope import Scope, delete_rows, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, among, grouped, insert_rows
+from app.backend.storage.rows import Writable, among, insert_rows
 from app.contract.errors import InvalidArgument
+from app.foundation.batches import grouped
 
 _WRONG_DOCUMENT = "annotationId: is a thread of another document"
 

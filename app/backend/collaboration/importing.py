@@ -33,9 +33,9 @@ from app.backend.resources.tables import DOCUMENT
 from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
 from app.backend.storage.locks import lock_for_writing
-from app.backend.storage.rows import grouped
 from app.contract.errors import InvalidArgument
 from app.contract.validation import first_error
+from app.foundation.batches import grouped
 from app.foundation.database.engine import reading, writing
 from app.http.strict_json import parse
 

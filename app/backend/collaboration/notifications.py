@@ -14,9 +14,10 @@ from app.backend.ids import new_ids
 from app.backend.resources.removed_users import excluded_pairs
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, grouped, insert_rows, upsert, where_given
+from app.backend.storage.rows import Writable, insert_rows, upsert, where_given
 from app.contract.base import wire_value
 from app.contract.notifications import NotificationContent
+from app.foundation.batches import grouped
 
 COLUMNS = (
     NOTIFICATION.c.notification_id,

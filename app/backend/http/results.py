@@ -6,7 +6,8 @@ The reference defines some messages. The others have the same pattern: ``… alr
 from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
-from app.backend.storage import json_columns
+import orjson
+
 from app.contract import limits
 
 ItemT = TypeVar("ItemT")
@@ -18,11 +19,11 @@ Results = dict[str, Mapping[str, object]]
 TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
 
 
-def merged(
+def merge_payload(
     item_id: str, stored: dict[str, object] | None, changes: Mapping[str, object], *, missing: str, updated: str
 ) -> Mapping[str, object]:
-    """Merges changes into the stored payload of an item, unless it is None (``missing``) or would be too large. Returns
-    the outcome."""
+    """Merges changes into the dict ``stored``, the payload of an item, unless it is None (``missing``) or would be too
+    large. Returns the outcome."""
     if stored is None:
         return failed(item_id, missing)
     if grows_too_large(stored, changes):
@@ -32,9 +33,9 @@ def merged(
 
 
 def grows_too_large(stored: Mapping[str, object], changes: Mapping[str, object]) -> bool:
-    """Whether an update makes the stored payload of an item longer, and longer than the limit."""
-    size = len(json_columns.dump({**stored, **changes}))
-    return size > limits.STORED_METADATA_BYTES and size > len(json_columns.dump(stored))
+    """Whether an update makes the stored payload of an item longer, and longer than the limit, in bytes."""
+    size = len(orjson.dumps({**stored, **changes}))
+    return size > limits.STORED_METADATA_BYTES and size > len(orjson.dumps(stored))
 
 
 def done(item_id: str, message: str) -> dict[str, object]:

@@ -19,7 +19,7 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.resources.user_entries import Entry, EntryContainer
 from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_columns
-from app.backend.storage.rows import Writable, grouped, insert_rows
+from app.backend.storage.rows import Writable, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
 from app.contract.permission_call import Question
@@ -30,6 +30,7 @@ from app.contract.permissions import (
     ResourceGrant,
     ResourceReference,
 )
+from app.foundation.batches import grouped
 
 ResourceT = TypeVar("ResourceT", bound=ResourceReference)
 

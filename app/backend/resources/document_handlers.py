@@ -6,7 +6,7 @@ from typing import get_args
 from sqlalchemy import Connection, Row, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import Results, all_failed, by_id, done, merged, per_id
+from app.backend.http.results import Results, all_failed, by_id, done, merge_payload, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
@@ -77,7 +77,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
     results: Results = {}
     for document in call.request.documents:
         document_id = document.document_id
-        result = results[document_id] = merged(
+        result = results[document_id] = merge_payload(
             document_id, payloads.get(document_id), _payload(document), missing=NO_DOCUMENT, updated="Document updated."
         )
         if result["success"]:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy import Connection, Row, Select, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import Results, by_id, merged, per_id
+from app.backend.http.results import Results, by_id, merge_payload, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import ORGANIZATION
 from app.backend.scope import Scope, delete_of_organizations
@@ -60,7 +60,7 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
     results: Results = {}
     for item in items:
         item_id, stored_payload = item.organization_id, payloads.get(item.organization_id)
-        result = results[item_id] = merged(
+        result = results[item_id] = merge_payload(
             item_id, stored_payload, _payload(item), missing=NO_ORGANIZATION, updated="Organization updated."
         )
         if result["success"] and item.disabled is not None:

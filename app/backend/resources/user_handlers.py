@@ -21,9 +21,10 @@ from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryCon
 from app.backend.scope import Scope, delete_rows, within, within_ids
 from app.backend.storage import json_columns
 from app.backend.storage.paging import cut, page_rows
-from app.backend.storage.rows import grouped, insert_rows, where_given
+from app.backend.storage.rows import insert_rows, where_given
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UpdateUsersRequest, UserInput
+from app.foundation.batches import grouped
 
 _COLUMNS = (
     USER_ENTRY.c.container_id,

@@ -1,6 +1,6 @@
-"""Statements that write or select any number of rows, and groups of read ones.
+"""Statements that write or select any number of rows.
 
-The number and texts of statements do not depend on the size of a batch.
+Their number and their texts are the same for batches of all sizes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,8 +28,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from app.foundation.database.engine import is_sqlite
 
-K = TypeVar("K")
-V = TypeVar("V")
 SelectT = TypeVar("SelectT", bound=Select[*tuple[Any, ...]])
 Writable = dict[str, object]
 """A row to write, by column."""
@@ -75,11 +73,3 @@ def update_rows(
 def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT with ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
     return sqlite.insert(table) if is_sqlite(connection) else postgresql.insert(table)
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The values by key, in the order of the pairs."""
-    groups: dict[K, list[V]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups

@@ -11,7 +11,7 @@ from app.backend.storage import json_columns
 from app.backend.storage.locks import lock_for_writing
 from app.backend.tokens.signing_keys import retire_keys
 from app.backend.workspaces.attempts import count_attempt
-from app.backend.workspaces.email_handlers import EmailAddress, owner_address
+from app.backend.workspaces.email_addresses import EmailAddress, owner_address
 from app.contract import limits
 from app.contract.base import NoParameters
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, PermissionDenied, ResourceExhausted

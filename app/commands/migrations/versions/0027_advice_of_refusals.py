@@ -1,4 +1,4 @@
-"""The option that accepts a refused read, beside the reason
+"""Adds the column last_refusal_acceptance, and moves the option out of the reason
 
 Revision: 0027, after 0026.
 """
