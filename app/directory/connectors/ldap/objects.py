@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, ReadError, RequestedFields, UnreadableValueError
@@ -36,10 +36,13 @@ from app.directory.source import Malformed, ObjectId, Remark
 from app.foundation.batches import batches
 from app.foundation.text import printable
 
+T = TypeVar("T")
+
 DN = "dn"
 """The name of an object's DN in rules. It is not an attribute."""
 
-FIRST_RANGE = ";range=0-1499"
+_FIRST_RANGE = ";range=0-1499"
+"""The option that requests the first values of a large attribute."""
 
 _RANGE = re.compile(r"(.+);range=(\d+)-(\d+|\*)", re.IGNORECASE)
 FILTER_SIZE = 100
@@ -89,6 +92,14 @@ class _Use(NamedTuple):
     is_own: bool
     """Whether it is the id, the name or the expiry of the object."""
     is_member: bool
+
+
+def _plain(attribute: str, convert: Callable[[bytes], T], value: bytes) -> T:
+    """The converted value. Raises ``UnreadableValueError`` with the attribute's name."""
+    try:
+        return convert(value)
+    except UnreadableValueError as error:
+        raise UnreadableValueError(f"{attribute} {error}") from None
 
 
 class SetReader:
@@ -143,7 +154,7 @@ class SetReader:
         if self._expiry:
             requested.setdefault(self._expiry.lower(), self._expiry)
         for attribute in self.member_attributes:
-            requested[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
+            requested[attribute.lower()] = attribute + (_FIRST_RANGE if ranges else "")
         if primary_groups:
             requested["objectsid"] = "objectSid"
         return list(requested.values())
@@ -157,7 +168,6 @@ class SetReader:
         own: dict[str, Sequence[bytes]] = {}
         members: list[str] = []
         ranges: list[Range] = []
-        attribute = ""
         try:
             for attribute, values in entry.attributes.items():
                 use = self._use_of(attribute)
@@ -167,15 +177,12 @@ class SetReader:
                     own[use.name] = values
                 elif use.is_member:
                     self._add_members(use.name, values, members, ranges)
-            attribute = self.id
-            id_ = next((self._converted(self._id, raw) for raw in own.get(self._id, ())), None)
-            attribute = self._named_by
-            names = tuple(str(self._converted(self._naming, raw)) for raw in own.get(self._naming, ()))
-            attribute = self._expiry
-            if self._is_expired(own.get(attribute.lower(), ())):
+            id_ = next((self._converted(self.id, raw) for raw in own.get(self._id, ())), None)
+            names = tuple(str(self._converted(self._named_by, raw)) for raw in own.get(self._naming, ()))
+            if self._is_expired(own.get(self._expiry.lower(), ())):
                 value[ACCOUNT_EXPIRED] = True
         except UnreadableValueError as error:
-            return Malformed(dn, f"{attribute} {error}", self._object_id(entry))
+            return Malformed(dn, str(error), self._object_id(entry))
         if reason := self._missing(id_, own):
             return Malformed(dn, reason, self._object_id(entry))
         value.update(dict.fromkeys(self._spellings.get(DN, ()), dn))
@@ -190,27 +197,28 @@ class SetReader:
         return f"{self._expiry} {_NO_EXPIRY}" if self._expiry and self._expiry.lower() not in own else ""
 
     def _is_expired(self, ends: Sequence[bytes]) -> bool:
-        return self._reports_expiry and bool(ends) and 0 < as_integer(ends[0]) <= self._now
+        return self._reports_expiry and bool(ends) and 0 < _plain(self._expiry, as_integer, ends[0]) <= self._now
 
     def _object_id(self, entry: LdapEntry) -> ObjectId | None:
         with suppress(UnreadableValueError):
-            id_ = next((self._converted(self._id, raw) for raw in entry.values(self._id)), None)
+            id_ = next((self._converted(self.id, raw) for raw in entry.values(self._id)), None)
             return ObjectId(self.name, str(id_)) if id_ not in (None, "") else None
         return None
 
     def _convert_into(self, value: dict[str, object], target: _Target, values: Sequence[bytes], dn: str) -> None:
         if target.is_list:
-            value[target.name] = [plain for plain in map(target.convert, values) if plain is not None]
+            plains = (_plain(target.name, target.convert, raw) for raw in values)
+            value[target.name] = [plain for plain in plains if plain is not None]
         elif values:
             if len(values) > 1:
                 count, place = self._several.get(target.name, (0, dn))
                 self._several[target.name] = (count + 1, place)
-            plain = target.convert(values[0])
+            plain = _plain(target.name, target.convert, values[0])
             if plain is not None:
                 value[target.name] = plain
 
     def _converted(self, attribute: str, value: bytes) -> Plain:
-        return self._convert.get(attribute, as_text)(value)
+        return _plain(attribute, self._convert.get(attribute.lower(), as_text), value)
 
     def remarks(self) -> Iterator[Remark]:
         """The attributes that unexpectedly had several values."""
@@ -251,7 +259,8 @@ class SetReader:
         attribute = found[1] if found else lower
         if attribute not in self._members:
             return
-        members += map(guid_or_name if self._extended else member_name, values)
+        name_of = guid_or_name if self._extended else member_name
+        members += (_plain(attribute, name_of, value) for value in values)
         if found and found[3] != "*":
             ranges.append(Range(attribute, int(found[3]) + 1))
 
@@ -271,7 +280,7 @@ class SetReader:
 
     def expired_since(self, then: int) -> str:
         """The filter for accounts that have expired since an earlier read (a FILETIME), or are not expired any more
-        because the clock was set back. Empty if there are none."""
+        because the clock was set back. Empty if the set does not report expiry, or no time has passed."""
         first, last = sorted((then, self._now))
         return (
             f"(&({self._expiry}>={first + 1})({self._expiry}<={last}))" if self._reports_expiry and first < last else ""
@@ -349,7 +358,7 @@ class Reader:
             for first in found.ranges:
                 self._read_ranges(set_reader, found, first, members)
         except UnreadableValueError as error:
-            return Malformed(object_.place, f"a member {error}", object_.id)
+            return Malformed(object_.place, str(error), object_.id)
         members += primary_members
         return object_._replace(members=tuple(dict.fromkeys(members)))
 
