@@ -23,7 +23,8 @@ from app.access.problems import (
     UnclearDisabling,
 )
 from app.access.refresh.fills import find_unclear_disabling
-from app.access.refresh.problems import NO_SOURCE, find_problems, remaining_problems
+from app.access.refresh.group_cycles import NO_SOURCE
+from app.access.refresh.problems import find_problems, remaining_problems
 from app.access.refresh.reads import FAILED, StagedRead
 from app.access.refresh.sources import SOURCE, STATE, UNCONFIGURED_POSITION
 from app.access.revisions import current_revision

@@ -4,7 +4,9 @@ The rules: ``app/access/README.md``, "Problems". ``app.access.stored_problems`` 
 
 A record is a row of ``source_<kind>``, or one that was just staged. Its problem is the first of these: another object
 of its source provides the key; its alias does not name one user; another source owns the key; something that it refers
-to does not exist or has no effect.
+to does not exist or has no effect. Cycles of groups are problems of the graph: ``group_cycles.py`` finds them.
+
+``refresh/tables.py`` explains ``{written_keys:f=r}``, and ``app.foundation.database.statements`` ``@bytes``.
 """
 
 # ruff: noqa: S608 - these texts consist of constants of this module
@@ -12,13 +14,11 @@ to does not exist or has no effect.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from itertools import groupby, islice
 
 from sqlalchemy import Connection, select
 
-from app.access.cycles import find_cycles
 from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS, not_in_a_folder
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSamples, ProblemSort
+from app.access.problems import PROBLEMS_KEPT, Problem, ProblemSample, ProblemSamples, ProblemSort
 from app.access.records import (
     ContextGrant,
     Document,
@@ -31,17 +31,11 @@ from app.access.records import (
     Organization,
     User,
 )
+from app.access.refresh.group_cycles import find_group_cycles
 from app.access.refresh.problem_details import find_details
 from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables
-from app.foundation.database.statements import json_list, json_lists, run, statement
-
-NO_SOURCE = 0
-"""The source of problems that no source has alone."""
-
-_MAX_EDGES = 200_000
-"""The most groups in groups of an organization that are searched for cycles: about 60 MB."""
-
+from app.foundation.database.statements import json_lists, run
 
 # Which records have a problem: one statement of three queries for each kind. ``records`` are those in the table
 # ``{rows}``, with ``own_cause``: the cause of a problem that does not depend on other kinds. ``problems`` adds
@@ -218,61 +212,12 @@ class _Finder:
             counted.add((row.source_id, row.sort))
             self._add(row.source_id, problem, count)
 
+    def add_group_cycles(self) -> None:
+        for source_id, problem in find_group_cycles(self._connection, self._names):
+            self._add(source_id, problem, 1)
+
     def _add(self, source_id: int, problem: Problem, count: int) -> None:
         self.problems.setdefault((source_id, problem.sort.value), ProblemSample()).add(count, [problem], self._limit)
-
-    def find_group_cycles(self) -> None:
-        """Finds groups that contain each other, one organization at a time."""
-        query = statement(self._connection, _GROUPS_IN_GROUPS)
-        rows = self._connection.execute(query, execution_options={"yield_per": 1_000})
-        for organization_id, edges in groupby(rows, key=lambda row: row.organization_id):
-            inner: dict[str, list[str]] = {}
-            for row in islice(edges, _MAX_EDGES + 1):
-                inner.setdefault(row.group_id, []).append(row.member_id)
-            if sum(map(len, inner.values())) > _MAX_EDGES:
-                self._add_cycle(NO_SOURCE, "", ProblemCause.TOO_MANY, organization_id, [""])
-                continue
-            for groups in find_cycles(inner):
-                of_cycle = {"organization_id": organization_id, "group_id": groups[0], "members": json_list(groups)}
-                member = run(self._connection, _MEMBER_IN_CYCLE, of_cycle).first()
-                source_id, place = (NO_SOURCE, "") if member is None else (member.source_id, member.place)
-                self._add_cycle(source_id, place, ProblemCause.GROUP_CYCLE, organization_id, groups)
-
-    def _add_cycle(
-        self, source_id: int, place: str, cause: ProblemCause, organization_id: str, groups: Sequence[str]
-    ) -> None:
-        source, key = self._names.get(source_id, ""), (organization_id, groups[0])
-        sort, detail = ProblemSort.GROUP_CYCLE, tuple(groups)
-        self._add(source_id, Problem(sort, source, place, cause=cause, kind=Group.kind, key=key, detail=detail), 1)
-
-
-# Groups that contain no group, or that no group contains, are in no cycle.
-_GROUPS_IN_GROUPS = """
-SELECT m.organization_id, m.organization_user_group_id AS group_id, m.member_group_id AS member_id
-FROM model_group_member m
-JOIN model_organization o ON o.organization_id = m.organization_id
-JOIN model_group g
-  ON g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id
-JOIN model_group i ON i.organization_id = m.organization_id AND i.organization_user_group_id = m.member_group_id
-WHERE m.member_group_id <> '' AND EXISTS (
-  SELECT 1 FROM model_group_member n WHERE n.organization_id = m.organization_id
-  AND n.organization_user_group_id = m.member_group_id AND n.user_id = '')
-AND EXISTS (
-  SELECT 1 FROM model_group_member n WHERE n.organization_id = m.organization_id
-  AND n.member_group_id = m.organization_user_group_id)
-ORDER BY m.organization_id @bytes
-"""
-
-# Where a source puts another group of a cycle into the first one.
-_MEMBER_IN_CYCLE = """
-SELECT s.source_id, s.place FROM model_group_member m
-JOIN source_group_member s ON s.organization_id = m.organization_id
-  AND s.organization_user_group_id = m.organization_user_group_id AND s.user_id = '' AND s.user_alias = ''
-  AND s.member_group_id = m.member_group_id AND s.source_id = m.source_id
-WHERE m.organization_id = :organization_id AND m.organization_user_group_id = :group_id AND m.user_id = ''
-  AND m.member_group_id IN (@list(members))
-ORDER BY m.member_group_id @bytes, s.origin @bytes, LENGTH(s.rule), s.rule @bytes LIMIT 1
-"""
 
 
 def find_problems(connection: Connection) -> ProblemSamples:
@@ -280,7 +225,7 @@ def find_problems(connection: Connection) -> ProblemSamples:
     finder = _Finder(connection)
     for tables in REFRESH_TABLES:
         finder.find(tables, tables.source.name, few=False)
-    finder.find_group_cycles()
+    finder.add_group_cycles()
     return finder.problems
 
 
@@ -294,7 +239,7 @@ def staged_problems(
         if tables.kind in kinds:
             finder.find(tables, tables.staged.name, few=few)
     if cycles and GroupMember.kind in kinds:
-        finder.find_group_cycles()
+        finder.add_group_cycles()
     return finder.problems
 
 

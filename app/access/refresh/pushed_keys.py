@@ -5,6 +5,8 @@ The rules: ``app/service/push/README.md``, "Reads and pushes".
 A read takes its number when it begins, and a push stores its keys with the number of reads that had begun. A read with
 that number or a lower one does not include the push, so it leaves what was pushed as it is. A read that began later
 includes it, so it removes what was pushed.
+
+``refresh/tables.py`` explains ``{pushed_keys}``, and ``app.foundation.database.statements`` ``@part``.
 """
 
 import json
@@ -127,6 +129,6 @@ def delete_pushed_keys(connection: Connection, reads: Sequence[StagedRead], forg
         if _includes_pushes(read):
             of_source = PUSHED_KEY.c.source_id == read.source_id
             connection.execute(delete(PUSHED_KEY).where(of_source, PUSHED_KEY.c.read_number < read.number))
-    for table in _OF_SOURCE:
-        if forgotten:
+    if forgotten:
+        for table in _OF_SOURCE:
             connection.execute(delete(table).where(table.c.source_id.in_(forgotten)))
