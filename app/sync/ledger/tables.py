@@ -118,7 +118,7 @@ class UnsupportedItemRow(StoreTable, table=True):
 
 
 class DiscardedItemRow(_OfItem, table=True):
-    """A held delete that an operator discarded. See ``app.sync.plan.deletes``."""
+    """A held delete that an operator discarded. See ``app.sync.plan.discards``."""
 
     fingerprint: str
     """The effect of the delete. A delete with another one is due."""

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, json_lists, run
 from app.sync.ledger.items import FINGERPRINT, IS_SELECTED, ITEM_KINDS
-from app.sync.plan.deletes import find_deletes, follow_coverers, forget_discarded, restore_after_deletes, skip_discarded
+from app.sync.plan.deletes import find_deletes, follow_coverers, restore_after_deletes
+from app.sync.plan.discards import forget_discarded, skip_discarded
 from app.sync.plan.limits import hold_deletes
 from app.sync.plan.rules import ASPECT_BITS, RULES
 from app.sync.plan.selection import Retry, Selection

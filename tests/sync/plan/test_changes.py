@@ -15,7 +15,7 @@ from app.access.refresh.refresh import Refresh
 from app.commands.schema import METADATA
 from app.foundation.database.engine import reading, writing
 from app.sync.ledger.ledger import open_ledger
-from app.sync.plan.deletes import discard_held
+from app.sync.plan.discards import discard_held
 from app.sync.plan.planner import PlanRequest, make_plan
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings

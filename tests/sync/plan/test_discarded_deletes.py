@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from app.foundation.database.engine import writing
-from app.sync.plan.deletes import discard_held
+from app.sync.plan.discards import discard_held
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
 from tests.worlds.planning import Directory, PlanningWorld
