@@ -189,7 +189,9 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 
     if str(file) != "-":
         if not _EXPORTED.search(file.name):
-            raise CommandError(f"{file}: the format is JSON Lines; the name must end in .jsonl, .jsonl.gz or .ndjson")
+            raise CommandError(
+                f"{file}: the format is JSON Lines; the name must end in .jsonl or .ndjson, with or without .gz"
+            )
         if file.exists() and not force:
             raise CommandError(f"{file}: already exists; --force replaces it")
     with application(invocation.settings()) as parts:
@@ -234,7 +236,7 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     unfinished = file.with_name(f"{file.name}.part")
     try:
         make_file(unfinished)
-        with gzip.open(unfinished, "wb") if file.suffix == ".gz" else unfinished.open("wb") as output:
+        with gzip.open(unfinished, "wb") if file.suffix.lower() == ".gz" else unfinished.open("wb") as output:
             yield output
         unfinished.replace(file)
     except OSError as error:

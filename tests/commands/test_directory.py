@@ -198,11 +198,11 @@ def test_export_leaves_out_records_without_effect(usher_read: Usher, folder: Pat
     assert kinds.isdisjoint({"user", "membership", "groupMember", "grant", "contextGrant"})
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.JSONL.GZ"])
 def test_export_can_be_read_back(usher_read: Usher, folder: Path, name: str) -> None:
     assert usher_read("directory", "export", name).exit_code == 0
     raw = Path(name).read_bytes()
-    lines = (gzip.decompress(raw) if name.endswith(".gz") else raw).splitlines()
+    lines = (gzip.decompress(raw) if name.lower().endswith(".gz") else raw).splitlines()
     *records, end = map(json.loads, lines)
     assert len([record["kind"] for record in records]) == 10
     assert end == {"end": True, "records": 10}
@@ -423,7 +423,7 @@ def test_export_requires_force_and_a_known_suffix(usher_read: Usher, folder: Pat
     wrong = usher_read("directory", "export", "out.csv")
     assert (wrong.exit_code, wrong.stderr) == (
         1,
-        "error: out.csv: the format is JSON Lines; the name must end in .jsonl, .jsonl.gz or .ndjson\n",
+        "error: out.csv: the format is JSON Lines; the name must end in .jsonl or .ndjson, with or without .gz\n",
     )
     (folder / "out.jsonl").write_text("mine")
     kept = usher_read("directory", "export", "out.jsonl")
