@@ -1,5 +1,6 @@
 """The whole service: each API and page, with its credentials."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 from sqlalchemy import Engine, insert
 
 from app.access.index.index import UNREACHABLE, AccessIndex
@@ -88,6 +89,18 @@ def test_landing_page_links_to_all_surfaces(client: FlaskClient) -> None:
     answer = client.get("/").get_json()
     assert answer["product"] == "Usher"
     assert {"/permissions/check", "/resync", "/healthz", "/readyz", "/metrics"} <= set(answer["links"].values())
+
+
+def test_the_provider_cannot_take_the_path_of_another_endpoint(settings: Settings, engine: Engine) -> None:
+    rules = [{"from": "users", "user": {"userId": "it.id", "name": "it.name", "email": "it.email"}}]
+    scim: Any = {"type": "scim", "name": "entra", "tokens": ["t" * 40], "map": rules}
+    directory = DirectorySettings(sources=[*settings.directory.sources, scim])
+    app = client_of(settings.model_copy(update={"directory": directory}), engine).application
+    paths = {re.sub("<[^>]+>", "x", rule.rule) for rule in app.url_map.iter_rules()} - {settings.provider.path}
+    assert "/scim/x/v2/x" in paths
+    for path in paths:
+        with pytest.raises(ValidationError, match="is taken by another endpoint"):
+            ProviderSettings(path=path)
 
 
 def test_permission_call_and_explain_decide_alike(client: FlaskClient) -> None:

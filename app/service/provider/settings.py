@@ -38,11 +38,12 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_DECISION_TTL = 365 * 24 * 60 * 60
 """Seconds. No caller caches an answer longer."""
 
-_TAKEN = frozenset(
-    {"/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console"}
-    | {LIST_RESOURCES_PATH, LIST_USERS_PATH}
-)
-"""Other endpoints of the service. All paths below /resync, /directory and /console are taken as well."""
+_TAKEN = {
+    "/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console",
+    EXPLAIN_PATH, LIST_RESOURCES_PATH, LIST_USERS_PATH,
+}  # fmt: skip
+_TAKEN_PREFIXES = ("/resync/", "/directory/", "/scim/", "/console/")
+"""All paths with these prefixes, and those in ``_TAKEN``, are kept for other endpoints of the service."""
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?|/")
 
@@ -50,9 +51,7 @@ _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?|/")
 def _path(value: str) -> str:
     if not _PLAIN_PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
         raise ValueError("must be a plain path that begins with a slash, as in /permissions/check")
-    if value == EXPLAIN_PATH:
-        raise ValueError(f"{EXPLAIN_PATH} is taken: it is the endpoint with reasons")
-    if value in _TAKEN or value.startswith(("/resync/", "/directory/", "/console/")):
+    if value in _TAKEN or value.startswith(_TAKEN_PREFIXES):
         raise ValueError("is taken by another endpoint; use a path such as /permissions/check")
     return value
 
