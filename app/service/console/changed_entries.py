@@ -18,8 +18,16 @@ _SHOWN = 10
 """The organizations and the users that the page names."""
 
 
+class Figure(NamedTuple):
+    """The number of users and entries with one effect."""
+
+    effect: str
+    users: int
+    entries: int
+
+
 class ChangedEntries(NamedTuple):
-    """What a run that has ended changed of users."""
+    """The users' entries that a run added, updated or deleted in the backend."""
 
     added: int
     removed: int
@@ -27,8 +35,8 @@ class ChangedEntries(NamedTuple):
     """Held deletes of every kind."""
     is_first: bool
     """Whether the backend had nothing before."""
-    figures: Sequence[tuple[str, int, int]]
-    """Effect, users and entries. Empty if the entries are too many: they are only counted then."""
+    figures: Sequence[Figure]
+    """Empty if the entries are too many: they are only counted then."""
     organizations: Sequence[tuple[str, Mapping[str, int]]]
     """Organization, and effect → users: those with most users."""
     users: Sequence[ChangedUser]
@@ -51,7 +59,7 @@ def count_entries(run: Run, action: str, status: str = "done") -> int:
 
 
 def changed_entries(connection: Connection, run: Run) -> ChangedEntries | None:
-    """None: the run has not ended, is a preview, or has no plan."""
+    """The changes of a run that has ended. None: it has not ended, is a preview, or has no plan."""
     if run.dry_run or run.status not in ENDS or run.plan_id is None or not run.counts:
         return None
     added, updated, removed = (count_entries(run, action) for action in ACTIONS)
@@ -75,11 +83,11 @@ def changed_entries(connection: Connection, run: Run) -> ChangedEntries | None:
     )
 
 
-def _figures(users: Sequence[ChangedUser]) -> Iterator[tuple[str, int, int]]:
+def _figures(users: Sequence[ChangedUser]) -> Iterator[Figure]:
     for effect in EFFECTS:
         numbers = [(user.user_id, getattr(user, effect)) for user in users if getattr(user, effect)]
         if numbers:
-            yield effect, len({user_id for user_id, _ in numbers}), sum(number for _, number in numbers)
+            yield Figure(effect, len({user_id for user_id, _ in numbers}), sum(number for _, number in numbers))
 
 
 def _organizations(users: Sequence[ChangedUser]) -> list[tuple[str, Mapping[str, int]]]:

@@ -42,7 +42,7 @@ class Lists:
         are about.
         """
         self._subject = f"{crc32(json.dumps(subject).encode()):08x}"
-        self.turned = ""
+        self.continued = ""
         """The list that the cursor belongs to. It is empty if there is no cursor."""
         self.after: tuple[str, ...] = ()
         """The key in the cursor. It is empty if there is no cursor."""
@@ -57,7 +57,7 @@ class Lists:
         name, of_subject, *key = cursor
         if lists.get(name) != len(key) or of_subject != self._subject or not may_be_stored(*key):
             raise invalid_cursor()
-        self.turned, self.after = name, tuple(key)
+        self.continued, self.after = name, tuple(key)
 
     def page(
         self, name: str, read: Callable[..., Sequence[Row]], key_of: Callable[[Row], Sequence[str]]
@@ -66,7 +66,7 @@ class Lists:
 
         ``read(after=, limit=)`` returns rows after a key, which is empty for the first page, up to a limit.
         """
-        if self.turned not in {"", name}:
+        if self.continued not in {"", name}:
             return None
         return self.cut(name, read(after=self.after, limit=PAGE_ROWS + 1), key_of)
 
@@ -93,19 +93,20 @@ class Lists:
     ) -> Listing[ListEntry] | None:
         """One page of a list in the order of names, if it is not too long for that. None: the cursor belongs to another
         list. ``text``: only records with its words are listed."""
-        if self.turned not in {"", name}:
+        if self.continued not in {"", name}:
             return None
-        # A key: the order, and of its last row the name (empty in the order of ids) and the id.
-        order, *last = self.after or ("", "", "")
+        # The name is empty in the order of ids.
+        order, last_name, last_id = self.after or ("", "", "")
         keys = None if order == "id" else sort_by_name(connection, records, text)
         if keys is None and order == "name":
             raise invalid_cursor()
         if keys is None and text:
             return Listing(find_first(connection, records, text, PAGE_ROWS))
         if keys is None:
-            page_keys = [("id", "", item_id) for item_id in records.ids(after=last[1], limit=PAGE_ROWS + 1)]
+            page_keys = [("id", "", item_id) for item_id in records.ids(after=last_id, limit=PAGE_ROWS + 1)]
         else:
-            page_keys = [("name", *key) for key in keys if not self.after or key > (last[0], last[1])][: PAGE_ROWS + 1]
+            later = [key for key in keys if not self.after or key > (last_name, last_id)]
+            page_keys = [("name", *key) for key in later[: PAGE_ROWS + 1]]
         page = self.cut(name, page_keys, lambda key: key)
         rows = records.rows([item_id for _, _, item_id in page.rows])
         return Listing(rows, page.next_after, page.is_first, None if keys is None else len(keys))

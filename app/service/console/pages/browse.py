@@ -43,7 +43,7 @@ def organization(console: Console, connection: Connection) -> Response:
     parameters = query("id", "list", "q", "after")
     organization_id, text = parameters["id"], parameters["q"].strip()
     lists = Lists(parameters["after"], _LISTS_OF_ORGANIZATION, organization_id, *filter(None, [text]))
-    shown = lists.turned or one_of(parameters["list"], tuple(_LISTS_OF_ORGANIZATION), "list") or "contents"
+    shown = lists.continued or one_of(parameters["list"], tuple(_LISTS_OF_ORGANIZATION), "list") or "contents"
     record = find(connection, Organization, organization_id)
     if record is None:
         return show_unknown(console, connection, "organization", "", organization_id)
@@ -86,7 +86,6 @@ def folder(console: Console, connection: Connection) -> Response:
         failures=failures_now(connection, ItemKey(Kind.FOLDER, organization_id, "", folder_id)),
         crumbs=above.folders[:0:-1],  # from the top; without the folder itself
         sizes=count_related(connection, "folder", organization_id, folder_id),
-        turned=lists.turned,
         contents=_contents(connection, lists, organization_id, folder_id),
         default=_access_without_grant(console, within, None, above),
         **_grants(connection, lists, console.parts.clock(), None, above),
@@ -111,7 +110,6 @@ def document(console: Console, connection: Connection) -> Response:
         failures=failures_now(connection, ItemKey(Kind.DOCUMENT, organization_id, "", document_id)),
         crumbs=above.folders[::-1],
         sizes=count_related(connection, "document", organization_id, document_id),
-        turned=lists.turned,
         default=_access_without_grant(console, within, record, above),
         **_grants(connection, lists, console.parts.clock(), record, above),
     )

@@ -48,7 +48,6 @@ def user(console: Console, connection: Connection) -> Response:
         failures=failures_now(connection, ItemKey(Kind.ORGANIZATION_USER, organization_id, "", user_id)),
         organizations=organizations,
         sizes=count_related(connection, "user", organization_id, user_id),
-        turned=lists.turned,
         **_grants(console, connection, lists, organization_id if within is not None else "", user_id),
     )
 
@@ -74,7 +73,6 @@ def group(console: Console, connection: Connection) -> Response:
         group=group,
         failures=failures_now(connection, ItemKey(Kind.GROUP, organization_id, "", group_id)),
         sizes=count_related(connection, "group", organization_id, group_id),
-        turned=lists.turned,
         number=len(people.ids(after="", limit=MAX_COUNT + 1)),
         people=listing,
         searched=text,
@@ -89,7 +87,7 @@ def _grants(
     console: Console, connection: Connection, lists: Lists, organization_id: str, user_id: str
 ) -> dict[str, Any]:
     """The groups of a user, their own grants, and the grants of their groups."""
-    if not organization_id or lists.turned == "organizations":
+    if not organization_id or lists.continued == "organizations":
         return {"groups": None, "grants": None, "through": None, "more_groups": False, "chains": {}}
     view = SqlView(connection)
     memberships = view.groups(organization_id, user_id)
