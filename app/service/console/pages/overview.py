@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from flask import Response
@@ -10,11 +11,12 @@ from sqlalchemy import Connection
 from app.access.browse.sizes import organization_sizes
 from app.access.contents import SourceState, source_states
 from app.access.records import Organization
+from app.directory.source import Verdict
 from app.foundation.clock import epoch_ms
 from app.foundation.text import counted
 from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
-from app.service.console.console import COUNT_LIMIT, Console
+from app.service.console.console import COUNT_LIMIT, Console, ConsoleParts
 from app.service.console.formatting import duration
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.recap import since_yesterday
@@ -28,13 +30,21 @@ from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.status import HeldRun, held_runs, is_applying, last_ended
 
-_UNREADABLE = "unreadable"
-"""The cause of a source that fails. Others of ``Cause.SOURCE`` are less urgent."""
-_WORST_FIRST = (
+
+class _PageCause(StrEnum):
+    """Causes of notices that only this page distinguishes."""
+
+    NO_WORKER = "no worker"
+    """No worker has been seen yet. It is no concern, because an installation may begin without one."""
+    UNREADABLE = "unreadable"
+    """A source fails. Others of ``Cause.SOURCE`` are less urgent."""
+
+
+_WORST_FIRST: tuple[Cause | _PageCause, ...] = (
     Cause.WORKER,
     Cause.FAILED,
     # Before held deletes, because records that have moved to this source look deleted.
-    _UNREADABLE,
+    _PageCause.UNREADABLE,
     Cause.HELD,
     Cause.MISSED,
     Cause.SHRUNK,
@@ -44,8 +54,8 @@ _WORST_FIRST = (
     Cause.AMBIGUOUS,
     Cause.DISABLING,
 )
-_NO_WORKER = "no worker"
-"""The cause of the notice that no worker has been seen yet."""
+"""Those with the worst consequence and the nearest deadline come first."""
+_RANKS = {cause: rank for rank, cause in enumerate(_WORST_FIRST)}
 _BARS = 96
 _MIN_BARS = 2
 """Runs with items from which on the chart *Items per run* is drawn."""
@@ -64,72 +74,94 @@ def overview(console: Console) -> Response:
     query()
     parts, now = console.parts, console.parts.clock()
     with console.reading() as connection:
-        runs = recent_runs(connection, _RECENT)
-        charted = recent_runs(connection, _BARS, statuses=_CHARTED, previews=False)
-        held = held_runs(connection, epoch_ms(now))
-        last = last_ended(connection)
         concerns = parts.find_concerns(connection, now)
-        sources = source_states(connection)
         alive = nodes(connection, now=epoch_ms(now))
-        ledger_id = ledger_in_use(connection)
-        failures = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
-        organizations = [str(hold.get("organizationId") or "") for run in held for hold in run.holds]
-        mentions = [(Organization.kind, "", each) for each in organizations]
-        context: dict[str, Any] = {
-            **_verified(connection),
-            "backend": _backend_state(connection, last, held, failures),
-            "recent": since_yesterday(connection, now, held, failures),
-            "activity": _activity(connection, now),
-            "alive": alive,
-            "names": read_names(connection, [*mentions_of_runs(runs), *mentions]),
-            "causes": {} if ledger_id is None else _failure_causes(connection, ledger_id),
-            "organizations": organization_sizes(connection, limit=_ORGANIZATIONS + 1),
-            "sources": sources,
-            "source_of": {state.name: state for state in sources},
-            "held": held,
-            "held_until": min((run.held_until for run in held if run.held_until), default=None),
-        }
-    held_ids = {run.run_id for run in held}
-    index = None if parts.index_state is None else parts.index_state()
-    due = parts.due_after(now)
-    is_queued = any(run.status is RunStatus.QUEUED for run in runs)
+        runs, sources = _runs(connection, now), _sources(connection)
+        activity = _activity(connection, now)
+    schedule = _schedule(parts, now)
     has_worker = any(node.role == "worker" for node in alive)
     # Before the first run ends, the first steps include the worker. Without a schedule and without queued runs no
     # worker is needed.
-    lacks_worker = not has_worker and (is_queued or (due is not None and last is not None))
+    is_expected = runs["is_queued"] or (schedule["due"] is not None and runs["last"] is not None)
     return console.show(
         "overview.html",
-        runs=[(run, shown_status(run, held_ids, now)) for run in runs],
-        last=last,
-        notices=_notices(concerns, context["source_of"], lacks_worker=lacks_worker),
+        notices=_notices(concerns, sources["source_of"], lacks_worker=is_expected and not has_worker),
         count_limit=COUNT_LIMIT,
         parked_after=PARKED_AFTER,
-        has_worker=has_worker,
-        is_queued=is_queued,
-        due=due,
-        interval=_interval(parts.due_after, due),
-        next_is_verify=due is not None and due == parts.verify_due_after(now),
-        only_verifies=due is not None and parts.due_after(due) == parts.verify_due_after(due),
-        index=index,
-        index_age=duration(index.staleness) if index is not None and index.is_used else "",
-        organizations_shown=_ORGANIZATIONS,
-        charted=charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
-        steps=None
-        if last
-        else _steps(console, has_read=any(state.last_good_at for state in sources), has_worker=has_worker),
+        activity=activity,
+        alive=alive,
         alive_for=ALIVE_FOR.total_seconds(),
-        **context,
+        has_worker=has_worker,
+        steps=None if runs["last"] else _steps(parts, sources["sources"], has_worker=has_worker),
+        **runs,
+        **sources,
+        **schedule,
+        **_index(parts),
     )
+
+
+def _runs(connection: Connection, now: datetime) -> dict[str, Any]:
+    """The recent runs, and what they left behind: held deletes, failing items, the state of the backend."""
+    runs = recent_runs(connection, _RECENT)
+    charted = recent_runs(connection, _BARS, statuses=_CHARTED, previews=False)
+    held, last = held_runs(connection, epoch_ms(now)), last_ended(connection)
+    held_ids = {run.run_id for run in held}
+    organizations = [str(hold.get("organizationId") or "") for run in held for hold in run.holds]
+    mentions = [(Organization.kind, "", each) for each in organizations]
+    ledger_id = ledger_in_use(connection)
+    failures = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
+    return {
+        "runs": [(run, shown_status(run, held_ids, now)) for run in runs],
+        "is_queued": any(run.status is RunStatus.QUEUED for run in runs),
+        "charted": charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
+        "last": last,
+        "held": held,
+        "held_until": min((run.held_until for run in held if run.held_until), default=None),
+        "names": read_names(connection, [*mentions_of_runs(runs), *mentions]),
+        "recent": since_yesterday(connection, now, held, failures),
+        "backend": _backend_state(connection, last, held, failures),
+        "causes": {} if ledger_id is None else _failure_causes(connection, ledger_id),
+        **_verified(connection, ledger_id),
+    }
+
+
+def _sources(connection: Connection) -> dict[str, Any]:
+    """The sources, and the organizations that they contain."""
+    sources = source_states(connection)
+    return {
+        "sources": sources,
+        "source_of": {state.name: state for state in sources},
+        "organizations": organization_sizes(connection, limit=_ORGANIZATIONS + 1),
+        "organizations_shown": _ORGANIZATIONS,
+    }
+
+
+def _schedule(parts: ConsoleParts, now: datetime) -> dict[str, Any]:
+    """When the next run is due, and which runs are scheduled."""
+    due = parts.due_after(now)
+    return {
+        "due": due,
+        "interval": _interval(parts.due_after, due),
+        "next_is_verify": due is not None and due == parts.verify_due_after(now),
+        "only_verifies": due is not None and parts.due_after(due) == parts.verify_due_after(due),
+    }
+
+
+def _index(parts: ConsoleParts) -> dict[str, Any]:
+    """The index of this process, and how old its answers are if it is used."""
+    index = None if parts.index_state is None else parts.index_state()
+    is_used = index is not None and index.is_used
+    return {"index": index, "index_age": duration(index.staleness) if index is not None and is_used else ""}
 
 
 def _notices(
     concerns: Sequence[Concern], sources: Mapping[str, SourceState], *, lacks_worker: bool
-) -> list[tuple[str, Concern | None]]:
-    """Cause and concern of each notice, the worst first. That a worker has never been seen is no concern."""
+) -> list[tuple[Cause | _PageCause, Concern | None]]:
+    """Cause and concern of each notice, the worst first."""
     ranked = sorted(concerns, key=lambda concern: _rank(concern, sources))
     has_died = any(concern.cause is Cause.WORKER for concern in concerns)
-    missing: list[tuple[str, Concern | None]] = [(_NO_WORKER, None)] if lacks_worker and not has_died else []
-    return [*missing, *((concern.cause, concern) for concern in ranked)]
+    notices: list[tuple[Cause | _PageCause, Concern | None]] = [(concern.cause, concern) for concern in ranked]
+    return [(_PageCause.NO_WORKER, None), *notices] if lacks_worker and not has_died else notices
 
 
 def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequence[SameFailures]]:
@@ -140,25 +172,25 @@ def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequenc
 
 
 def _rank(concern: Concern, sources: Mapping[str, SourceState]) -> int:
-    """The rank of a concern. Those with the worst consequence and the nearest deadline come first."""
     source = sources.get(concern.about)
-    fails = source is not None and source.is_configured and source.last_verdict == "failed"
-    return _WORST_FIRST.index(_UNREADABLE if concern.cause is Cause.SOURCE and fails else concern.cause)
+    fails = source is not None and source.is_configured and source.last_verdict == Verdict.FAILED
+    cause = _PageCause.UNREADABLE if concern.cause is Cause.SOURCE and fails else concern.cause
+    return _RANKS.get(cause, len(_RANKS))
 
 
-def _steps(console: Console, *, has_read: bool, has_worker: bool) -> dict[str, bool]:
+def _steps(parts: ConsoleParts, sources: Sequence[SourceState], *, has_worker: bool) -> dict[str, bool]:
     """The steps of a new installation, and whether each is done."""
-    keys = [key for key, value, _ in console.parts.settings_rows() if value not in {"", "[]"}]
+    has_read = any(state.last_good_at for state in sources)
+    keys = [key for key, value, _ in parts.settings_rows() if value not in {"", "[]"}]
     return {
         "source": has_read or any(key.startswith("directory.sources") for key in keys),
         "read": has_read,
         "worker": has_worker,
-        "backend": console.parts.ask_backend is not None,
+        "backend": parts.ask_backend is not None,
     }
 
 
-def _verified(connection: Connection) -> dict[str, object]:
-    ledger_id = ledger_in_use(connection)
+def _verified(connection: Connection, ledger_id: int | None) -> dict[str, object]:
     last = None if ledger_id is None else last_verify(connection, ledger_id)
     if last is None:
         return {"verified_at": None, "drifted": 0}
