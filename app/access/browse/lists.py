@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -54,9 +55,13 @@ SELECT DISTINCT member.value FROM inside i CROSS JOIN @rows(
 ) AS member ORDER BY member.value LIMIT :limit
 """  # noqa: S608 - constants
 _GROUP_OF_EACH = f"""{_INSIDE}
-SELECT m.user_id, m.organization_user_group_id FROM (@list(users)) AS requested CROSS JOIN model_group_member m
+SELECT m.user_id, COALESCE(
+  MIN(CASE WHEN m.organization_user_group_id = :within THEN m.organization_user_group_id END),
+  MIN(m.organization_user_group_id))
+FROM (@list(users)) AS requested CROSS JOIN model_group_member m
   @by(ix_model_group_member_organization_id_user_id_organization_user_group_id) CROSS JOIN inside i
 WHERE m.organization_id = :organization_id AND m.user_id = requested.value AND m.organization_user_group_id = i.group_id
+GROUP BY m.user_id
 """  # noqa: S608 - constants
 _GROUPS_IN = """
 SELECT member_group_id FROM model_group_member @by(sqlite_autoindex_model_group_member_1)
@@ -114,14 +119,19 @@ class ListEntry:
     """Why the listed record has no effect. Empty if it has an effect."""
 
 
+class ReadIds(Protocol):
+    """Returns the ids of a page, in their order."""
+
+    def __call__(self, *, after: str, limit: int) -> Sequence[str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RecordList:
     """A list of records of one kind."""
 
     kind: str
     organization_id: str
-    ids: Callable[..., Sequence[str]]
-    """``ids(after=, limit=)``: the ids of a page, in their order."""
+    ids: ReadIds
     rows: Callable[[Sequence[str]], list[ListEntry]]
     """The rows of these ids."""
     among: Callable[[Sequence[str]], Sequence[str]]
@@ -175,20 +185,17 @@ def members(connection: Connection, organization_id: str) -> RecordList:
 def groups(connection: Connection, organization_id: str) -> RecordList:
     """The groups of an organization."""
     rows = partial(_entries, connection, Group, organization_id)
+    # The search finds only groups of this organization, and all of them are in the list.
     return RecordList(Group.kind, organization_id, _ids(connection, _GROUPS, organization_id), rows, list)
 
 
 def people_in(connection: Connection, organization_id: str, group_id: str) -> RecordList:
     """The users in a group, directly or through groups in it. ``within`` is the group of which they are a direct
-    member."""
+    member: this one if possible, otherwise the first by id."""
 
     def find_groups(ids: Sequence[str]) -> dict[str, str]:
         parameters = {"organization_id": organization_id, "within": group_id, "users": json_list(ids)}
-        groups_by_user: dict[str, str] = {}
-        for user_id, within in run(connection, _GROUP_OF_EACH, parameters):
-            if within == group_id or groups_by_user.get(user_id) != group_id:
-                groups_by_user[user_id] = within
-        return groups_by_user
+        return dict(run(connection, _GROUP_OF_EACH, parameters).all())
 
     def rows(ids: Sequence[str]) -> list[ListEntry]:
         within = find_groups(ids)
@@ -209,8 +216,8 @@ def people_in(connection: Connection, organization_id: str, group_id: str) -> Re
     return RecordList(User.kind, organization_id, _ids(connection, _PEOPLE_IN, organization_id, group_id), rows, among)
 
 
-def _ids(connection: Connection, query: str, organization_id: str, within: str = "") -> Callable[..., Sequence[str]]:
-    def ids(after: str, limit: int) -> Sequence[str]:
+def _ids(connection: Connection, query: str, organization_id: str, within: str = "") -> ReadIds:
+    def ids(*, after: str, limit: int) -> Sequence[str]:
         page = {"organization_id": organization_id, "within": within, "after": after, "limit": limit}
         return run(connection, query, page).scalars().all()
 

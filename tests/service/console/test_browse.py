@@ -415,11 +415,13 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
             refreshing.staging.add(row, "here")
         refreshing.staging.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
+    browser = office.browser(Role.VIEWER)
+    people = _rows(browser.get(address("group", organization="acme", id="all")), "people")
+    assert [row.split(" through ")[1].split(" ")[0] for row in people] == ["eng", "eng"], "ada is in ops too"
     gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
     with writing(office.engine) as connection:
         for table, column, one in gone:
             connection.execute(delete(table).where(table.c[column] == one))
-    browser = office.browser(Role.VIEWER)
 
     def marked(html: str, list_id: str, why: str) -> set[str]:
         return {row.split(" ")[0] for row in _rows(html, list_id) if f"no effect: its {why} is unknown" in row}
