@@ -141,5 +141,5 @@ NAMED_KINDS: Mapping[str, RecordField] = {
 }
 """Every kind that others refer to, with the field of its name."""
 
-KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.has_extra_fields))
+KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: kind.own_id is None))
 """Every kind, referred-to kinds first."""
