@@ -5,10 +5,11 @@ above it were not checked. A grant above the deciding level is shown as not reac
 effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
 from app.access.browse.lookup import name_of
 from app.access.decision.ancestry import Ancestry, Obstacle
@@ -20,22 +21,56 @@ from app.service.console.names import RecordNames
 
 Level = Organization | Folder | Document
 
+# The words for these keys are in ``ladder.html`` and ``explain.html``.
+RungUse = Literal[
+    "grant",
+    "type",
+    "disabled",
+    "member",
+    "members",
+    "unchecked",
+    "unreached",
+    "ended",
+    "none",
+    "inherits",
+    "nothing",
+    "unknown",
+    "cycle",
+    "uncovered",
+    "empty",
+    "covered",
+]
+"""How the decision uses a level."""
+RungState = Literal["allows", "denies", "passed", "beyond"]
+"""Of a level. ``passed``: checked without effect. ``beyond``: not checked."""
+Link = Literal["", "grant", "member", "public", "no grant", "no member", "no context", "no context grant", "disabled"]
+"""What leads from the user to the deciding level, or is missing."""
+UserProblem = Literal["", "unknown", "disabled"]
+"""Why the user is denied everywhere. Empty: they are not."""
+UnusedReason = Literal["beside", "above", "unchecked", "ended"]
+"""Why a record did not decide."""
+
 _WITHOUT_LEVEL = frozenset({Rule.USER_UNKNOWN, Rule.USER_DISABLED, Rule.CONTEXT_EMPTY})
 """Rules that deny before any level is checked."""
+_USER_PROBLEMS: Mapping[Rule, UserProblem] = {Rule.USER_UNKNOWN: "unknown", Rule.USER_DISABLED: "disabled"}
+_MISSING_LINKS: Mapping[Rule, Link] = {
+    Rule.RESTRICTED: "no grant",
+    Rule.NOT_A_MEMBER: "no member",
+    Rule.ORGANIZATION_DISABLED: "disabled",
+    Rule.CONTEXT_EMPTY: "no context",
+}
 _MISSING = frozenset({Rule.RESOURCE_UNKNOWN, Rule.FOLDER_UNKNOWN, Rule.FOLDER_CYCLE})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One level: the organization, a folder, the document, or the context within it."""
 
     kind: str
-    item_id: str
-    name: str
-    use: str
-    """How the decision uses the level: a key of the words in ``ladder.html``."""
-    state: str
-    """allows, denies, passed (checked without effect) or beyond (not checked)."""
+    item_id: str = ""
+    name: str = ""
+    use: RungUse = "unchecked"
+    state: RungState = "beyond"
     access_type: str = ""
     """Its own access type. Empty: it is inherited."""
     ended: datetime | None = None
@@ -53,12 +88,10 @@ class Ladder:
     """Id and name."""
     groups: Sequence[tuple[str, str]]
     """From the user to the group that has the grant: id and name of each."""
-    link: str
-    """What leads from the user to the deciding level, or is missing: a key of words in ``ladder.html``, or empty."""
+    link: Link
     role: str
     """The user's role by that."""
-    user_problem: str
-    """Why the user is denied everywhere: a key as well. Empty: they are not."""
+    user_problem: UserProblem
     allows: bool
 
     @property
@@ -95,31 +128,30 @@ def make_ladder(
         groups=groups,
         link=_link(decision, grants),
         role=str(grants[0].access_role if grants else decision.access_role or ""),
-        user_problem={Rule.USER_UNKNOWN: "unknown", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
+        user_problem=_USER_PROBLEMS.get(decision.rule, ""),
         allows=decision.has_access,
     )
 
 
 def unused_records(
     view: AccessView, question: QuestionLike, decision: Decision, now: datetime
-) -> list[tuple[Grant | Membership, str]]:
-    """The user's grants and membership that did not decide, the nearest first, each with the reason: a key of the words
-    in ``explain.html``."""
+) -> list[tuple[Grant | Membership, UnusedReason]]:
+    """The user's grants and membership that did not decide, the nearest first, each with the reason."""
     organization = view.organization(question.organization_id)
     if organization is None or decision.rule in _WITHOUT_LEVEL:
         return []
     records, _ = _levels(view, question, organization)
     levels = _Levels(view, question, decision, records, now)
-    unused: list[tuple[Grant | Membership, str]] = []
+    unused: list[tuple[Grant | Membership, UnusedReason]] = []
     for number in reversed(range(len(records))):
-        reason = "beside" if number == levels.deciding else "above"
+        reason: UnusedReason = "beside" if number == levels.deciding else "above"
         unused += [(grant, reason) for grant in levels.grants_on(records[number]) if grant not in decision.trail]
     membership = view.membership(question.organization_id, question.user_id)
     if membership is not None and membership not in decision.trail:
         unused.append((membership, "unchecked"))
     return [
-        (record, "ended" if record.expires_at is not None and record.expires_at <= now else reason)
-        for record, reason in unused
+        (record, "ended" if record.expires_at is not None and record.expires_at <= now else otherwise)
+        for record, otherwise in unused
     ]
 
 
@@ -178,11 +210,17 @@ class _Levels:
 
     def _rung(self, number: int, level: Level) -> Rung:
         own_type = "" if level.access_type is None else level.access_type.value
-        rung = Rung(level.kind, level.key[-1], name_of(level), "unchecked", "beyond", own_type, self._ended(level))
+        rung = Rung(
+            kind=level.kind,
+            item_id=level.key[-1],
+            name=name_of(level),
+            access_type=own_type,
+            ended=self._ended(level),
+        )
         if number == self.deciding:
             # An uncovered context is denied on its own rung, below a level that allows.
             allows = self.decision.has_access or self.decision.rule is Rule.CONTEXT_NOT_COVERED
-            use = "grant" if self.grants else self._type_use()
+            use: RungUse = "grant" if self.grants else self._type_use()
             return replace(rung, use=use, state="allows" if allows else "denies")
         if self.deciding is None or self.decision.rule is Rule.ORGANIZATION_DISABLED:
             return self._unchecked(rung, level)
@@ -194,7 +232,7 @@ class _Levels:
             return replace(rung, use="ended" if rung.ended else "nothing", state="passed")
         return self._unchecked(rung, level)
 
-    def _type_use(self) -> str:
+    def _type_use(self) -> RungUse:
         if self.decision.rule is Rule.ORGANIZATION_DISABLED:
             return "disabled"
         if self.question.type == "organization":
@@ -220,18 +258,18 @@ def _missing_level(
     """The level that is missing between the organization and the existing levels, if any."""
     if decision.rule is Rule.RESOURCE_UNKNOWN:
         kind = "document" if question.type == "context" else question.type
-        return [Rung(kind, question.resource_id, "", "unknown", "denies")]
+        return [Rung(kind=kind, item_id=question.resource_id, use="unknown", state="denies")]
     if ancestry.obstacle is None or len(levels) < 2:
         return []
     if ancestry.obstacle is Obstacle.CYCLE:
-        return [Rung("folders", "", "", "cycle", "denies")]
+        return [Rung(kind="folders", use="cycle", state="denies")]
     top = levels[1]
     above = top.parent_folder_id if isinstance(top, Folder) else getattr(top, "folder_id", "")
-    return [Rung("folder", above or "", "", "unknown", "denies")]
+    return [Rung(kind="folder", item_id=above or "", use="unknown", state="denies")]
 
 
 def _context_rung(question: QuestionLike, decision: Decision) -> Rung:
-    rung = Rung("context", ", ".join(question.context or ()), "", "unchecked", "beyond")
+    rung = Rung(kind="context", item_id=", ".join(question.context or ()))
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return replace(rung, use="uncovered", state="denies", about=", ".join(decision.uncovered))
     if decision.rule is Rule.CONTEXT_EMPTY:
@@ -239,19 +277,14 @@ def _context_rung(question: QuestionLike, decision: Decision) -> Rung:
     return replace(rung, use="covered", state="allows") if decision.has_access else rung
 
 
-def _link(decision: Decision, grants: Sequence[Grant]) -> str:
+def _link(decision: Decision, grants: Sequence[Grant]) -> Link:
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return "no context grant"
     if grants:
         return "grant"
     if decision.has_access:
         return "member" if any(isinstance(record, Membership) for record in decision.trail) else "public"
-    return {
-        Rule.RESTRICTED: "no grant",
-        Rule.NOT_A_MEMBER: "no member",
-        Rule.ORGANIZATION_DISABLED: "disabled",
-        Rule.CONTEXT_EMPTY: "no context",
-    }.get(decision.rule, "")
+    return _MISSING_LINKS.get(decision.rule, "")
 
 
 def _ids(level: Level) -> tuple[str | None, str | None]:

@@ -232,7 +232,7 @@ def test_the_sentence_ends_with_the_end_of_the_access(full: Office) -> None:
 
 def test_groups_of_the_ladder_show_their_names() -> None:
     ladder = Ladder(
-        rungs=[Rung("organization", "acme", "Acme", "grant", "allows")],
+        rungs=[Rung(kind="organization", item_id="acme", name="Acme", use="grant", state="allows")],
         user=("ada", "Ada Lovelace"),
         groups=[("g1", "Engineering"), ("g2", "")],
         link="grant",

@@ -33,7 +33,7 @@ from app.service.console.explain_form import (
     parse_form,
     resolve_names,
 )
-from app.service.console.ladder import Ladder, make_ladder, unused_records
+from app.service.console.ladder import Ladder, UnusedReason, make_ladder, unused_records
 from app.service.console.names import MENTION, Field, Mention, RecordNames, fields_of, read_names, with_mentions
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
@@ -94,8 +94,8 @@ class ExplainRow(NamedTuple):
     fields: Sequence[Field]
     places: Sequence[object]
     """Where the sources contain it."""
-    unused: str = ""
-    """Why it was not applied: a key of the words in ``explain.html``."""
+    unused: UnusedReason | None = None
+    """Why it was not applied. None: it led to the decision."""
 
 
 class UnknownId(NamedTuple):
