@@ -5,7 +5,7 @@ Each filter reads one range of an index: kinds, actions and organizations are ra
 size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection
@@ -76,8 +76,11 @@ def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: i
 
 
 def count(connection: Connection, plan_id: str, criteria: ItemFilter, *, limit: int) -> int:
-    """The number of items. Without a status and an id it follows from the parts. Otherwise it is at most ``limit``."""
-    if criteria.status is None and criteria.item_id is None and not criteria.is_everything:
+    """The number of items. Without a status and an id it follows from the parts. Otherwise it is at most ``limit``.
+
+    The filter must not be empty: the parts of a plan contain its size.
+    """
+    if criteria.status is None and criteria.item_id is None:
         return sum(last - first + 1 for first, last in _ranges(connection, plan_id, criteria))
     return len(find(connection, plan_id, criteria, after=None, limit=limit))
 
@@ -93,11 +96,10 @@ def count_by_status(connection: Connection, plan_id: str) -> dict[str, int]:
     return {row.status: row.items for row in run(connection, _STATUSES, {"plan_id": plan_id})}
 
 
-def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> Iterator[tuple[int, int]]:
+def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> list[tuple[int, int]]:
     """Ranges of ordinals, in order, whose items all have the kind, action and organization."""
     if criteria.kind is None and criteria.action is None and criteria.organization_id is None:
-        yield 0, _LAST
-        return
+        return [(0, _LAST)]
     parts = [
         (part.first_ordinal, part.last_ordinal)
         for part in parts_of(connection, plan_id, criteria.organization_id or "")
@@ -107,16 +109,18 @@ def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> Itera
         values = {"plan_id": plan_id, "organization_id": criteria.organization_id}
         itself = run(connection, _OF_ORGANIZATION, values)
         parts += [(row.ordinal, row.ordinal) for row in itself if criteria.action in {None, row.action}]
-    together: tuple[int, int] | None = None
-    for first, last in sorted(parts):
-        if together is not None and first == together[1] + 1:
-            together = together[0], last
-            continue
-        if together is not None:
-            yield together
-        together = first, last
-    if together is not None:
-        yield together
+    return _join(sorted(parts))
+
+
+def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges. Those that follow each other without a gap are one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and first == joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], last
+        else:
+            joined.append((first, last))
+    return joined
 
 
 def _fits(part: PlanPart, criteria: ItemFilter) -> bool:

@@ -67,9 +67,9 @@ def test_items_are_found_by_each_filter(world: PlanningWorld) -> None:
             ]
             assert find(connection, made.plan_id, wanted, after=None, limit=1_000) == expected, wanted
             # Of parts the number is known without a count.
-            is_counted = status is not None or item_id is not None or wanted.is_everything
-            most = 3 if is_counted else len(expected)
-            assert count(connection, made.plan_id, wanted, limit=3) == min(most, len(expected))
+            most = 3 if status is not None or item_id is not None else len(expected)
+            if not wanted.is_everything:
+                assert count(connection, made.plan_id, wanted, limit=3) == min(most, len(expected))
             pages: list[int] = []
             while page := find(connection, made.plan_id, wanted, after=pages[-1] if pages else None, limit=7):
                 pages += page
@@ -193,7 +193,8 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
         for wanted in filters:
             for after in (None, ITEMS // 2):
                 list_changes(connection, "large", criteria=wanted, after=after, limit=51)
-            count(connection, "large", wanted, limit=1_001)
+            if not wanted.is_everything:
+                count(connection, "large", wanted, limit=1_001)
         item = read_change(connection, "large", 7_000)
         assert item is not None
         assert [item] == list_changes(connection, "large", after=6_999, limit=1)
