@@ -6,11 +6,12 @@ ledger items takes long to count. It is counted only after the ledger has change
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
+import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, Row
@@ -22,7 +23,7 @@ from app.access.revisions import latest_revision
 from app.directory.source import Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading
-from app.foundation.database.errors import NoTurnError
+from app.foundation.database.errors import NoTurnError, is_outage, log_fields
 from app.foundation.database.statements import run
 from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
@@ -36,6 +37,8 @@ from app.sync.runs.status import held_runs
 from app.sync.runs.tables import WorkerRow
 from app.sync.runs.workers import workers
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _RECOUNT_AFTER = 60.0
 """Seconds after which the items of a changed ledger are counted again."""
 
@@ -44,7 +47,8 @@ class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
     ``dead_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
-    Without one, a scrape does not read the database. It counts as up after ``NoTurnError``.
+    Without one, a scrape does not read the database. The database counts as down after an outage only. It counts as up
+    after ``NoTurnError``, and after any other error, which is logged.
     """
 
     def __init__(
@@ -53,9 +57,9 @@ class DatabaseMetrics(Collector):
         clock: Clock,
         find_concerns: FindConcerns,
         *,
-        due_after: DueAfter = lambda _: None,
-        dead_after: float = 180.0,
-        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        due_after: DueAfter,
+        dead_after: float,
+        turn: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -75,8 +79,10 @@ class DatabaseMetrics(Collector):
             families = list(self._read())
         except NoTurnError:
             pass
-        except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable
-            is_up = False
+        except Exception as error:  # noqa: BLE001 - the process's own metrics must be reported in any case
+            is_up = not is_outage(error)
+            if is_up:
+                _log.warning("database_metrics_failed", **log_fields(error))
         yield _gauge("usher_database_up", "Whether the database answered this scrape.", is_up)
         yield from families
 

@@ -11,7 +11,8 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from pydantic import SecretStr, ValidationError
-from sqlalchemy import Engine, insert
+from sqlalchemy import Connection, Engine, insert
+from structlog.testing import capture_logs
 
 from app.access.index.index import UNREACHABLE, AccessIndex
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
@@ -348,6 +349,17 @@ def test_metrics_require_an_admin_token_if_configured(settings: Settings, engine
     guarded = client_of(settings.model_copy(update={"metrics": MetricsSettings(require_token=True)}), engine)
     assert guarded.get("/metrics").status_code == 401
     assert guarded.get("/metrics", headers=RULE).status_code == 200
+
+
+def test_an_error_of_a_metric_is_logged_and_is_no_outage(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_connection: Connection) -> None:
+        raise KeyError("kind")
+
+    monkeypatch.setattr("app.monitoring.database_metrics.workers", fail)
+    with capture_logs() as lines:
+        assert "usher_database_up 1.0" in client.get("/metrics", headers=RULE).get_data(as_text=True)
+    (line,) = (line for line in lines if line["event"] == "database_metrics_failed")
+    assert line["problem"] == "KeyError"
 
 
 def _numbers(client: FlaskClient) -> dict[str, float]:
