@@ -34,13 +34,14 @@ def parse_request(model: type[RequestT], body: object) -> RequestT:
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:
     """The first problem, with its path: ``data.users[3].userId: field required``.
 
-    ``data`` is the validated value. It is used to remove pydantic's names of union branches from the path.
+    ``data`` is the validated value. It is used to remove pydantic's names of union branches from the path. ``root`` is
+    the name of the value. If it is empty, the path begins with the field.
     """
     problems = error.errors(include_url=False, include_context=True)
     path = _path_of_problem(root, problems[0], data)
     # Each branch of a union reports its own error.
     messages = [_message(problem) for problem in problems[:10] if _path_of_problem(root, problem, data) == path]
-    return f"{path}: {' or '.join(dict.fromkeys(messages))}"
+    return ": ".join(filter(None, [path, " or ".join(dict.fromkeys(messages))]))
 
 
 def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
@@ -51,7 +52,7 @@ def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
     for step in steps:
         # Keys of free-form objects come from the caller: shortened, and without control characters.
         path += f"[{step}]" if isinstance(step, int) else f".{named(step, limit=80)}"
-    return path
+    return path if root else path.removeprefix(".")
 
 
 def _real_steps(steps: tuple[int | str, ...], value: object, *, missing: bool) -> Iterator[int | str]:

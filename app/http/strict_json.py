@@ -40,14 +40,14 @@ def count_values(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + 3 * raw.count(b"{")
 
 
-def parse(raw: bytes, *, odd_values: bool = False) -> object:
-    """The value of a JSON text in UTF-8. Raises ``InvalidArgument`` with the problem."""
+def parse(raw: bytes, *, odd_values: bool = False, noun: str = "the body") -> object:
+    """The value of a JSON text in UTF-8. Raises ``InvalidArgument`` with the problem, in which ``noun`` is the text."""
     if len(raw) <= _SMALL:
         with suppress(orjson.JSONDecodeError):
             value = orjson.loads(raw)
             if _is_proven(raw, value):
                 return value
-    return parse_slowly(raw, odd_values=odd_values)
+    return parse_slowly(raw, odd_values=odd_values, noun=noun)
 
 
 def _is_proven(raw: bytes, value: object) -> bool:
@@ -65,14 +65,25 @@ def _is_proven(raw: bytes, value: object) -> bool:
     return repeats_no_key(raw, written) and _TOO_DEEP not in written
 
 
-def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
+def parse_slowly(raw: bytes, *, odd_values: bool = False, noun: str = "the body") -> object:
     """Parses like ``parse``, with one check for each rule."""
+    try:
+        return _parse_slowly(raw, odd_values=odd_values)
+    except _NotStrictError as error:
+        raise InvalidArgument(f"{noun} {error}") from error
+
+
+class _NotStrictError(Exception):
+    """The problem of the text, as the predicate of a sentence about it."""
+
+
+def _parse_slowly(raw: bytes, *, odd_values: bool) -> object:
     if raw.startswith(_BOM):
-        raise InvalidArgument("the body must not begin with a byte order mark")
+        raise _NotStrictError("must not begin with a byte order mark")
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"the body is not valid UTF-8 (byte {error.start})") from error
+        raise _NotStrictError(f"is not valid UTF-8 (byte {error.start})") from error
     try:
         value = json.loads(
             text,
@@ -82,16 +93,14 @@ def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
             parse_constant=_refuse_constant,
         )
     except RecursionError as error:
-        raise InvalidArgument(_DEPTH_MESSAGE) from error
+        raise _NotStrictError(_DEPTH_MESSAGE) from error
     except json.JSONDecodeError as error:
-        raise InvalidArgument(
-            f"the body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-        ) from error
+        raise _NotStrictError(f"is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     _check_text_and_depth(value, odd_values=odd_values)
     return value
 
 
-_DEPTH_MESSAGE = f"the body must not be nested deeper than {MAX_DEPTH} levels"
+_DEPTH_MESSAGE = f"must not be nested deeper than {MAX_DEPTH} levels"
 
 
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -100,7 +109,7 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InvalidArgument(f"the body has the key {quoted(key)} twice in one object")
+                raise _NotStrictError(f"has the key {quoted(key)} twice in one object")
             seen.add(key)
     return result
 
@@ -108,7 +117,7 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 def _integer(digits: str) -> int:
     value = _integer_or_infinity(digits)
     if isinstance(value, float):
-        raise InvalidArgument(f"the body holds a whole number beyond 64 bits: {digits[:24]}")
+        raise _NotStrictError(f"holds a whole number beyond 64 bits: {digits[:24]}")
     return value
 
 
@@ -123,12 +132,12 @@ def _integer_or_infinity(digits: str) -> int | float:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise InvalidArgument(f"the body contains a number beyond the range of a double: {digits[:24]}")
+        raise _NotStrictError(f"contains a number beyond the range of a double: {digits[:24]}")
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidArgument(f"the body is not valid JSON: {name} is not a JSON value")
+    raise _NotStrictError(f"is not valid JSON: {name} is not a JSON value")
 
 
 def _check_text_and_depth(value: object, *, odd_values: bool) -> None:
@@ -137,7 +146,7 @@ def _check_text_and_depth(value: object, *, odd_values: bool) -> None:
         if not level:
             return
         if depth > MAX_DEPTH:
-            raise InvalidArgument(_DEPTH_MESSAGE)
+            raise _NotStrictError(_DEPTH_MESSAGE)
         below: list[object] = []
         for item in level:
             texts: list[str] = [item] if isinstance(item, str) else list(item) if isinstance(item, dict) else []
@@ -151,9 +160,9 @@ def _check_text_and_depth(value: object, *, odd_values: bool) -> None:
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise InvalidArgument(f"the body holds a NUL character in {quoted(text)}")
+        raise _NotStrictError(f"holds a NUL character in {quoted(text)}")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidArgument(f"the body holds half of a surrogate pair in {quoted(text)}") from error
+            raise _NotStrictError(f"holds half of a surrogate pair in {quoted(text)}") from error

@@ -168,7 +168,7 @@ def test_invalid_lines_are_reported_by_file_and_line(importer: Importer, tmp_pat
         good,
         "",
         "nonsense",
-        '{"kind": "comment", "kind": "comment"}',
+        '{"the body": 1, "the body": 2}',
         "[]",
         '{"kind": "wish"}',
         json.dumps(PLACE | RECORDS[1] | {"commentText": 5}),
@@ -192,7 +192,7 @@ def test_invalid_lines_are_reported_by_file_and_line(importer: Importer, tmp_pat
     assert counts == {"comment": 2}
     problems = dict(problem.removeprefix("bad.jsonl:").split(": ", 1) for problem in importer.problems)
     assert list(problems) == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"]
-    assert problems["4"].startswith("the line has the key 'kind' twice")
+    assert problems["4"].startswith("the line has the key 'the body' twice")
     assert problems["5"] == "must be a JSON object"
     assert problems["6"].startswith("kind: must be one of annotation, comment,")
     assert problems["7"] == "commentText: must be a string"

@@ -89,6 +89,7 @@ class Import:
 
     def _write(self, lines: Sequence[ImportLine]) -> list[LineProblem]:
         judgments = [line for line in lines if line.kind == _JUDGMENT]
+        # Embedding is slow, so it precedes the transaction, which rejects some of the lines.
         prepared = prepare_judgments([line.record for line in judgments], self.embedder)
         with writing(self.engine) as connection:
             lock_for_writing(connection, self.api_key_id)
@@ -164,7 +165,7 @@ def _batches(stream: IO[bytes]) -> Iterator[tuple[list[ImportLine], list[LinePro
             try:
                 lines.append(ImportLine(number, *_record(raw.strip())))
             except InvalidArgument as error:
-                problems.append(LineProblem(number, error.message.replace("the body", "the line")))
+                problems.append(LineProblem(number, error.message))
         if len(lines) + len(problems) >= _BATCH_LINES or size >= _BATCH_BYTES:
             yield lines, problems
             lines, problems, size = [], [], 0
@@ -174,7 +175,7 @@ def _batches(stream: IO[bytes]) -> Iterator[tuple[list[ImportLine], list[LinePro
 
 def _record(raw: bytes) -> tuple[str, Any]:
     """The kind and the record of a line. Raises ``InvalidArgument`` with the path of the field."""
-    value = parse(raw)
+    value = parse(raw, noun="the line")
     if not isinstance(value, dict):
         raise InvalidArgument("must be a JSON object")
     kind = value.get("kind")
@@ -184,7 +185,5 @@ def _record(raw: bytes) -> tuple[str, Any]:
         if kind == _JUDGMENT:
             return kind, parse_judgment({name: inner for name, inner in value.items() if name != "kind"})
         return kind, MODELS[kind].from_wire(value)
-    except InvalidArgument as error:
-        raise InvalidArgument(error.message.removeprefix("judgment.")) from error
     except ValidationError as error:
-        raise InvalidArgument(first_error(error, value, root="record").removeprefix("record.")) from error
+        raise InvalidArgument(first_error(error, value, root="")) from error

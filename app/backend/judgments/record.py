@@ -70,8 +70,8 @@ class JudgmentInput(Request):
 
 
 def parse_judgment(record: dict[Any, Any]) -> JudgmentInput:
-    """Parses a decoded JSON object. Raises ``InvalidArgument`` with the path of the field (``judgment.decision``)."""
+    """Parses a decoded JSON object. Raises ``InvalidArgument`` with the path of the field."""
     try:
         return JudgmentInput.from_wire(record)
     except ValidationError as error:
-        raise InvalidArgument(first_error(error, record, root="judgment")) from error
+        raise InvalidArgument(first_error(error, record, root="")) from error
