@@ -7,6 +7,7 @@ records. The columns of all queries are checked before the first row is read.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
+from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import URL
@@ -78,7 +79,11 @@ class SqlDatabase:
             marks = {
                 rows.query.name: HighWaterMark(rows, self._clock(), self._zone) for rows in queries if rows.query.cursor
             }
-            yield SqlRead(snapshot, queries, marks, request)
+            read = SqlRead(snapshot, queries, marks, request)
+            if read.since is not None:
+                for rows in queries:
+                    check_not_restored(snapshot, rows, read.since)
+            yield read
 
 
 class SqlRead:
@@ -95,33 +100,34 @@ class SqlRead:
         self._snapshot = snapshot
         self._marks = marks
         self._has_cursor = len(marks) == len(queries) > 0
-        self._since: Cursor | None = None
+        self.since: Cursor | None = None
+        """None: it is not incremental."""
         self._part: Part | None = None
         self._lookup = RowLookup(snapshot)
         if request.since:
             if not self._has_cursor:
                 raise CursorRefusedError("the cursor belongs to other queries")
-            self._since = Cursor.parse(request.since, frozenset(marks))
-            for rows in queries:
-                check_not_restored(snapshot, rows, self._since)
+            self.since = Cursor.parse(request.since, frozenset(marks))
         elif request.part is not None and all(self._lookup.supports(rows, request.part) for rows in queries):
             self._part = request.part
 
     @property
     def answered(self) -> Answered | None:
         """What the read is about. None: everything."""
-        if self._since is not None:
+        if self.since is not None:
             return Answered.CHANGES
         return Answered.PART if self._part is not None else None
 
-    def cursor(self) -> str:
-        """The cursor for the next incremental read, once all rows have been read."""
+    @cached_property
+    def _cursor(self) -> str:
+        """The cursor for the next incremental read, once all rows have been read. The ends of the objects and of the
+        whole read contain the same one."""
         if not self._has_cursor or self._part is not None:
             return ""
         positions = {name: mark.position for name, mark in self._marks.items()}
-        if self._since is not None:
+        if self.since is not None:
             # The newest row of the last read may be in the future now, and then does not move the mark.
-            positions = {name: later(position, self._since.positions[name]) for name, position in positions.items()}
+            positions = {name: later(position, self.since.positions[name]) for name, position in positions.items()}
         newest = {
             rows.query.name: newest_rows(self._snapshot, rows, positions[rows.query.name]) for rows in self.queries
         }
@@ -133,12 +139,12 @@ class SqlRead:
             return mapped
         rows = tally.end("malformed row")
         if rows.verdict is mapped.verdict is Verdict.COMPLETE:
-            return End(Verdict.COMPLETE, cursor=self.cursor(), answered=self.answered)
+            return End(Verdict.COMPLETE, cursor=self._cursor, answered=self.answered)
         excepted = all(end.verdict is Verdict.COMPLETE or end.except_malformed for end in (rows, mapped))
         return End(
             Verdict.PARTIAL,
             "; ".join(filter(None, [rows.reason, mapped.reason])),
-            self.cursor() if excepted else "",
+            self._cursor if excepted else "",
             self.answered,
             except_malformed=excepted,
         )
@@ -152,8 +158,8 @@ class SqlRead:
         observe = None if mark is None else mark.observe
         if self._part is not None:
             yield from self._lookup.part(rows, self._part)
-        elif self._since is not None and mark is not None:
-            where = changed_since(rows, self._since)
+        elif self.since is not None and mark is not None:
+            where = changed_since(rows, self.since)
             yield from rows.convert(self._snapshot.stream(query.name, query.text, where), observe)
             if query.deleted_query:
                 deleted = deleted_rows(self._snapshot, rows, where)
@@ -216,6 +222,7 @@ class SqlSource:
         tally, mapped = MalformedTally(), _COMPLETE
         yield from read.steps(queries, tally)  # type: ignore[misc] # only records are yielded
         if self._mapped is not None:
+            # The rules read their objects from the same snapshot.
             for step in self._mapped(SqlConnector(lambda *_: nullcontext(read))).read(request):
                 if isinstance(step, End):
                     mapped = step
