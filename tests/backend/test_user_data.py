@@ -1,18 +1,15 @@
-import re
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select, text
 
-import app.backend
 from app.backend.collaboration.tables import NOTIFICATION
 from app.backend.schema import METADATA
 from app.commands.bootstrap.databases import BACKEND_MIGRATIONS
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
+from tests.foundation.database.first_release import make_at
 
 from .conftest import BackendWorld, Caller
 from .test_importing import Importer, write_lines
@@ -189,11 +186,8 @@ def test_the_acting_user_of_a_notification_can_be_updated(importer: Importer) ->
 
 
 def test_a_migration_fills_in_the_acting_users_of_notifications(database_url: str, tmp_path: Path) -> None:
-    folder = Path(app.backend.__file__).parent / "migrations"
-    old = tmp_path / "migrations"
-    shutil.copytree(folder, old, ignore=lambda _, names: [name for name in names if re.match(r"000[3-9]", name)])
     engine = open_engine(database_url)
-    upgrade(engine, replace(BACKEND_MIGRATIONS, folder=old))
+    make_at(engine, BACKEND_MIGRATIONS, "0002", tmp_path)
     payloads = {
         "caused": '{"actionUser":{"userId":"a\\"d\\u0001a"},"displayBodyMessage":"x"}',
         "nobody's": '{"displayBodyMessage":"{\\"actionUser\\":{\\"userId\\":\\"x\\"}}"}',

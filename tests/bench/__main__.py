@@ -106,7 +106,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
         ),
     ),
     "names": (
-        "Searching by name, and what an upgrade takes that fills in the names of a large installation",
+        "Searching by name, and the history of an item, in a large installation",
         lambda folder, options: bench_names(
             folder, scale=options.scale, rounds=options.rounds, postgres=options.postgres
         ),

@@ -135,7 +135,7 @@ def build(
             connection.execute(DropIndex(index))
         connection.commit()
         builder = Builder(connection, size)
-        for part in parts or (people, places, grants, _names, _ledger, _runs, _parts, _around):
+        for part in parts or (people, places, grants, names, _ledger, _runs, _parts, _around):
             began = time.perf_counter()
             part(builder)
             connection.commit()
@@ -303,7 +303,7 @@ def grants(b: Builder) -> None:
     )
 
 
-def _names(b: Builder) -> None:
+def names(b: Builder) -> None:
     """The names for searches, and the counts."""
     size = b.size
     for kind, count, within in (

@@ -1,17 +1,9 @@
-"""Measures the search for names: the size of its tables, a search, and the migration that fills them.
+"""Measures the search for names, with the size of its tables, and the history of an item over three thousand plans."""
 
-An installation of the previous version is created, and upgraded in a separate process. Then records are searched, and
-the history of an item is read over three thousand plans.
-"""
-
-import shutil
 import sqlite3
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
@@ -25,11 +17,8 @@ from app.service.console.transactions import page_reading
 from app.sync.ledger.items import ItemKey
 from app.sync.plan import tables as plan_tables
 from app.sync.plan.listing import item_history
-from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
+from tests.bench.console_world import NOW_MS, Builder, Size, build, grants, item_values, names, people, places
 from tests.bench.databases import databases
-
-BEFORE = "0007"
-"""The last revision that kept no names."""
 
 AIM_MS = 6.0
 AIM_HISTORY_MS = 10.0
@@ -39,32 +28,14 @@ OTHERS = 0.1
 PLANS = 3_000
 """Of which the history of an item is looked up: so many has the installation of the console's bench."""
 
-_UPGRADE = """
-import resource, sys, time
-from app.commands.bootstrap.databases import STORE_MIGRATIONS
-from app.foundation.database.engine import open_engine
-from app.foundation.database.migrations import upgrade
-engine = open_engine(sys.argv[1])
-began = time.perf_counter()
-upgrade(engine, STORE_MIGRATIONS)
-taken = time.perf_counter() - began
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(taken, time.process_time(), int(status["VmHWM"].split()[0]) / 1024)
-"""
-
 
 def bench_names(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
     """The figures; ``scale`` 1: 1,000,000 users, as many documents, 1,000,000 grants, a plan of 150,000 items."""
     with databases(folder, postgres) as new_database:
-        url = new_database("names")
-        engine = open_engine(url)
-        _make(engine, folder, Size(scale))
-        before = _bytes(engine, None)
-        done = subprocess.run([sys.executable, "-c", _UPGRADE, url], check=True, capture_output=True, text=True)
-        taken, cpu, peak = map(float, done.stdout.split())
+        engine = open_engine(new_database("names"))
+        upgrade(engine, STORE_MIGRATIONS)
+        build(engine, Size(scale), print, (people, places, _others, names))
         figures = {
-            "upgrade of the installation": f"{taken:.0f} s, {cpu:.0f} s of CPU in the process, {peak:.0f} MB",
-            "database before and after MB": f"{before / 1e6:.0f} / {_bytes(engine, None) / 1e6:.0f}",
             **_size(engine),
             **_searches(engine, Size(scale), rounds * 20),
             **_history(engine, rounds * 20),
@@ -73,46 +44,10 @@ def bench_names(folder: Path, *, scale: float, rounds: int, postgres: str | None
     return figures
 
 
-def _make(engine: Engine, folder: Path, size: Size) -> None:
-    """An installation of the previous version, without names, counts and parts of plans."""
-    older = folder / "older"
-    shutil.copytree(STORE_MIGRATIONS.folder, older)
-    for revision in (older / "versions").glob("*.py"):
-        if revision.name[: len(BEFORE)] > BEFORE:
-            revision.unlink()
-    upgrade(engine, replace(STORE_MIGRATIONS, folder=older))
-    with engine.connect() as connection:
-        if is_sqlite(connection):
-            for pragma in ("synchronous=OFF", "cache_size=-400000"):
-                connection.connection.driver_connection.execute(f"PRAGMA {pragma}")  # type: ignore[union-attr]
-        else:
-            connection.exec_driver_sql("SET synchronous_commit = off")
-            connection.exec_driver_sql("SET maintenance_work_mem = '1GB'")
-        connection.commit()
-        indexes = connection.execute(text(_INDEXES_SQLITE if is_sqlite(connection) else _INDEXES)).all()
-        for name, _ in indexes:
-            connection.exec_driver_sql(f"DROP INDEX {name}")
-        for part, share in ((people, 1.0), (places, 1.0), (grants, OTHERS), (_plans, OTHERS)):
-            began = time.perf_counter()
-            part(Builder(connection, Size(size.scale * share)))
-            connection.commit()
-            print(f"{part.__name__.strip('_')}: {time.perf_counter() - began:.0f} s")
-        for _, definition in indexes:
-            connection.exec_driver_sql(definition)
-        connection.commit()
-    if not is_sqlite(engine):
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM ANALYZE")
-
-
-_INDEXES_SQLITE = """
-SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL
-AND (tbl_name LIKE 'access_%' OR tbl_name LIKE 'model_%' OR tbl_name = 'plan_item')
-"""
-_INDEXES = """
-SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND indexname LIKE 'ix_%'
-AND (tablename LIKE 'access_%' OR tablename LIKE 'model_%' OR tablename = 'plan_item')
-"""
+def _others(b: Builder) -> None:
+    others = Builder(b.connection, Size(b.size.scale * OTHERS))
+    grants(others)
+    _plans(others)
 
 
 def _plans(b: Builder) -> None:
@@ -141,15 +76,11 @@ def _plans(b: Builder) -> None:
     b.fill(plan_tables.PlanItemRow, large, b.series(b.size.items))
 
 
-def _bytes(engine: Engine, table: str | None) -> int:
-    """Of the database, or of one table with its indexes."""
-    with engine.connect() as connection:
-        if not is_sqlite(connection):
-            what = "pg_database_size(current_database())" if table is None else f"pg_total_relation_size('{table}')"
-            return int(connection.exec_driver_sql(f"SELECT {what}").scalar_one())
-        if table is None:
-            pages = connection.exec_driver_sql("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
-            return int(pages.scalar_one())
+def _bytes(engine: Engine, table: str) -> int:
+    """The size of a table with its indexes."""
+    if not is_sqlite(engine):
+        with engine.connect() as connection:
+            return int(connection.exec_driver_sql(f"SELECT pg_total_relation_size('{table}')").scalar_one())
     # Not every build of SQLite reports the size of a table: copy the table alone, and measure the file.
     assert engine.url.database is not None
     alone = Path(engine.url.database).with_suffix(".alone")

@@ -1,7 +1,6 @@
 """Commands that change something are audited."""
 
 import json
-import shutil
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +17,7 @@ from app.foundation.database.migrations import upgrade
 from tests.commands.conftest import Usher
 from tests.commands.test_provider import URL, serving
 from tests.dying import Died, dying_at
-from tests.foundation.database.test_migrations import copied
+from tests.foundation.database.first_release import make_at
 
 
 def rows(folder: Path) -> list[AuditRow]:
@@ -84,16 +83,8 @@ def test_automatic_upgrade_is_audited(usher_in: Usher, folder: Path) -> None:
     assert usher_in("runs").exit_code == 0
     assert rows(folder) == []
     (folder / "usher.db").unlink()
-    old = copied(STORE_MIGRATIONS, folder)
-    versions = [
-        file
-        for file in (STORE_MIGRATIONS.folder / "versions").glob("*.py")
-        if not file.name.startswith(STORE_MIGRATIONS.revisions()[-1])
-    ]
-    for version in versions:
-        shutil.copy(version, old.folder / "versions")
     engine = open_engine(f"sqlite:///{folder}/usher.db")
-    upgrade(engine, old)
+    make_at(engine, STORE_MIGRATIONS, STORE_MIGRATIONS.revisions()[-2], folder)
     engine.dispose()
     assert usher_in("runs").exit_code == 0
     (row,) = rows(folder)

@@ -32,12 +32,14 @@ from app.foundation.database.programs import (
 from app.foundation.database.url import parse_url
 from app.settings import Settings
 
-STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations")
+STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations", "app.commands.schema")
 _RESPONSE_TIMEOUT = 14.0
 """Seconds for which a request waits for a response of PostgreSQL. Cancelling the statement may take one more.
 Pages end a statement after two."""
 
-BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations")
+BACKEND_MIGRATIONS = Migrations(
+    SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations", "app.backend.schema"
+)
 
 
 def open_store(settings: Settings) -> Engine:

@@ -1,4 +1,4 @@
-"""The part of ``migrations.py`` that needs Alembic: it applies revisions."""
+"""The part of ``migrations.py`` that needs Alembic: it creates new databases, and applies revisions to others."""
 
 import io
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _UPGRADE_LOCK = 0x75736865725F7570
 
 
 def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connection], None] | None) -> None:
-    """Applies the pending revisions. As ``migrations.upgrade``."""
+    """Creates the tables of a new database, or applies the pending revisions. As ``migrations.upgrade``."""
     with writing(engine) as connection:
         if not is_sqlite(connection):
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_UPGRADE_LOCK,))
@@ -39,8 +39,14 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
                 key = f"{SHARED_VERSION_TABLE}_pkc TO {table}_pkc"
                 connection.exec_driver_sql(f"ALTER TABLE {table} RENAME CONSTRAINT {key}")
         before = revision_in(connection, migrations.program.version_table)
+        config = _config(migrations, connection)
         try:
-            command.upgrade(_config(migrations, connection), "head")
+            if before is None:
+                # Not only the missing tables: some of them without a revision are another database's, or damaged.
+                migrations.metadata().create_all(connection, checkfirst=False)
+                command.stamp(config, "head")
+            else:
+                command.upgrade(config, "head")
         except DBAPIError as error:
             if not contradicts_schema(error):
                 raise

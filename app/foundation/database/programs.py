@@ -7,6 +7,7 @@ if it has that revision, and stops using the database if not.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
@@ -40,10 +41,16 @@ SELF_HOSTED_BACKEND = Program(
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """The revisions of one program, in a folder with Alembic's layout."""
+    """The revisions of one program, in a folder with Alembic's layout, and the newest tables."""
 
     program: Program
     folder: Path
+    schema: str
+    """The module with ``METADATA``, all tables of the program. It is loaded to create a database."""
+
+    def metadata(self) -> MetaData:
+        metadata: MetaData = import_module(self.schema).METADATA
+        return metadata
 
     def revisions(self) -> list[str]:
         """All revisions, in the order of the file names. ``migrations.py`` explains why Alembic does not read them."""

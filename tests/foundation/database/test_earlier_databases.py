@@ -1,8 +1,6 @@
 """Upgrades of databases of 1.0.0, and of databases whose tables do not match their revision."""
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,9 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATION
 from app.commands.schema import METADATA as STORE
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import pending, revision_of, upgrade
-from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, SchemaUnknownError
-from tests.foundation.database.test_migrations import copied
+from app.foundation.database.programs import Migrations, SchemaUnknownError
+from tests.foundation.database.first_release import make_at, make_first_release
+from tests.foundation.database.test_migrations import put_into_shared_table
 from tests.tables import differences
 
 
@@ -25,20 +24,12 @@ def engine(database_url: str) -> Iterator[Engine]:
     opened.dispose()
 
 
-def make(engine: Engine, migrations: Migrations, folder: Path, revisions: tuple[str, ...], *changes: str) -> None:
-    """Creates a database with these revisions and changes, and the version table of 1.0.0."""
-    old = copied(migrations, folder)
-    old = replace(old, program=replace(migrations.program, version_table=SHARED_VERSION_TABLE))
-    for revision in revisions:
-        (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
-        shutil.copy(file, old.folder / "versions")
-    upgrade(engine, old)
+def execute(engine: Engine, statement: str) -> None:
     with writing(engine) as connection:
-        for change in changes:
-            connection.execute(text(change))
+        connection.execute(text(statement))
 
 
-@pytest.mark.parametrize("revisions", [("0001",), ("0001", "0002")], ids=["first", "second"])
+@pytest.mark.parametrize("revision", ["0001", "0002"])
 @pytest.mark.parametrize(
     ("migrations", "metadata", "row", "kept"),
     [
@@ -65,11 +56,13 @@ def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for
     metadata: MetaData,
     row: str,
     kept: str,
-    revisions: tuple[str, ...],
+    revision: str,
 ) -> None:
-    make(engine, migrations, tmp_path, revisions, row)
+    make_at(engine, migrations, revision, tmp_path)
+    put_into_shared_table(engine, migrations)
+    execute(engine, row)
     assert pending(engine, migrations)
-    assert revision_of(engine, migrations) == revisions[-1]
+    assert revision_of(engine, migrations) == revision
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     assert differences(engine, migrations.program, metadata) == []
@@ -99,9 +92,10 @@ def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for
     ],
 )
 def test_database_whose_tables_do_not_match_its_revision_is_refused_unchanged(
-    engine: Engine, tmp_path: Path, migrations: Migrations, change: str
+    engine: Engine, migrations: Migrations, change: str
 ) -> None:
-    make(engine, migrations, tmp_path, ("0001",), change)
+    make_first_release(engine, migrations)
+    execute(engine, change)
     tables = inspect(engine).get_table_names()
     with pytest.raises(SchemaUnknownError) as refused:
         upgrade(engine, migrations)

@@ -1,11 +1,8 @@
-"""Migrations produce exactly the tables of the code, on both databases."""
+"""New and upgraded databases have exactly the tables of the code, on both databases."""
 
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,7 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATION
 from app.commands.schema import METADATA as STORE
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading, writing
-from app.foundation.database.migrations import pending, state_of, upgrade
+from app.foundation.database.migrations import pending, revision_of, state_of, upgrade
 from app.foundation.database.programs import (
     ForeignDatabaseError,
     Migrations,
@@ -34,6 +31,7 @@ from app.foundation.database.programs import (
     SchemaUnknownError,
 )
 from app.sync.ledger.failure_lists import FailureGroup, failures_page
+from tests.foundation.database.first_release import copied, make_at, make_first_release
 from tests.tables import differences
 
 pytestmark = pytest.mark.slow
@@ -45,7 +43,7 @@ OWNERS = [
 
 
 @pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
-def test_upgrade_from_empty_makes_the_tables_of_the_code(
+def test_new_database_gets_the_tables_of_the_code_and_the_newest_revision(
     database_url: str, migrations: Migrations, metadata: MetaData
 ) -> None:
     engine = open_engine(database_url)
@@ -53,6 +51,7 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     assert not upgrade(engine, migrations)
+    assert revision_of(engine, migrations) == migrations.revisions()[-1]
     assert differences(engine, migrations.program, metadata) == []
     engine.dispose()
 
@@ -81,13 +80,11 @@ assert "alembic" not in sys.modules
 def test_upgrade_from_each_revision_keeps_what_is_there(
     database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
 ) -> None:
-    old = copied(migrations, tmp_path)
     engine = open_engine(database_url)
+    make_first_release(engine, migrations)
     numbers: list[int] = []
     for revision in migrations.revisions():
-        (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
-        shutil.copy(file, old.folder / "versions")
-        assert upgrade(engine, old)
+        assert upgrade(engine, copied(migrations, tmp_path, revision))
         with writing(engine) as connection:
             # The one table without which neither of them can be.
             (name,) = {"access_user", "model_user", "organization"} & set(inspect(connection).get_table_names())
@@ -100,13 +97,6 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
     engine.dispose()
 
 
-def copied(migrations: Migrations, to: Path) -> Migrations:
-    """A copy of the migrations without their revisions."""
-    (to / "migrations" / "versions").mkdir(parents=True)
-    shutil.copy(migrations.folder / "env.py", to / "migrations")
-    return replace(migrations, folder=to / "migrations")
-
-
 def filled(table: Table, number: int) -> dict[str, object]:
     """A row with a value in every column."""
 
@@ -117,29 +107,6 @@ def filled(table: Table, number: int) -> dict[str, object]:
         return number if isinstance(column.type, Integer) else text
 
     return {column.name: value(column) for column in table.columns}
-
-
-@pytest.mark.parametrize(
-    ("migrations", "digest"),
-    [
-        (STORE_MIGRATIONS, "6816e8464543e499667e073fd53257d8b39fdc700099f9929448439a0e27502f"),
-        (BACKEND_MIGRATIONS, "f486703dcac9d6ff91be29a5dfbe055d922a37a8df631e049f70102e41ab5b25"),
-    ],
-    ids=["store", "backend"],
-)
-def test_the_first_revision_creates_the_tables_that_were_published(
-    tmp_path: Path, migrations: Migrations, digest: str
-) -> None:
-    """Databases do not run a revision twice, so a change needs a new revision."""
-    first = copied(migrations, tmp_path)
-    shutil.copy(migrations.folder / "versions" / "0001_the_first_schema.py", first.folder / "versions")
-    engine = open_engine(f"sqlite:///{tmp_path}/first.db")
-    upgrade(engine, first)
-    with reading(engine) as connection:
-        definitions = connection.scalars(text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"))
-        created = "\n".join(" ".join(definition.split()) for definition in definitions)
-    engine.dispose()
-    assert sha256(created.encode()).hexdigest() == digest
 
 
 def test_upgrade_by_several_processes_at_once_happens_once(database_url: str) -> None:
@@ -212,17 +179,18 @@ def test_guard_queries_at_most_once_a_second(database_url: str) -> None:
 
 
 def test_a_failed_upgrade_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
-    broken = copied(STORE_MIGRATIONS, tmp_path)
-    (broken.folder / "versions" / "0001_broken.py").write_text(
-        'import sqlalchemy as sa\nfrom alembic import op\nrevision = "0001"\ndown_revision = None\n\n\n'
+    broken = copied(STORE_MIGRATIONS, tmp_path, "0001")
+    (broken.folder / "versions" / "0002_broken.py").write_text(
+        'import sqlalchemy as sa\nfrom alembic import op\nrevision = "0002"\ndown_revision = "0001"\n\n\n'
         'def upgrade():\n    op.create_table("half", sa.Column("id", sa.Integer()))\n    raise RuntimeError("broken")\n'
     )
     engine = open_engine(database_url)
+    make_first_release(engine, STORE_MIGRATIONS)
+    before = inspect(engine).get_table_names()
     with pytest.raises(RuntimeError, match="broken"):
         upgrade(engine, broken)
-    with engine.connect() as connection:
-        assert not engine.dialect.has_table(connection, "half")
-    assert pending(engine, STORE_MIGRATIONS)
+    assert inspect(engine).get_table_names() == before
+    assert revision_of(engine, STORE_MIGRATIONS) == "0001"
     engine.dispose()
 
 
@@ -239,16 +207,10 @@ def put_into_shared_table(engine: Engine, migrations: Migrations) -> None:
 
 
 @pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
-def test_shared_version_table_is_migrated(
-    database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
-) -> None:
-    old = copied(migrations, tmp_path)
-    for revision in sorted((migrations.folder / "versions").glob("000[12]_*.py")):
-        shutil.copy(revision, old.folder / "versions")
+def test_shared_version_table_is_migrated(database_url: str, migrations: Migrations, metadata: MetaData) -> None:
     engine = open_engine(database_url)
-    upgrade(engine, old)
-    put_into_shared_table(engine, migrations)
-    assert pending(engine, old)
+    make_first_release(engine, migrations)
+    assert pending(engine, migrations)
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     assert differences(engine, migrations.program, metadata) == []
@@ -311,11 +273,8 @@ def test_a_database_of_other_software_is_refused(database_url: str) -> None:
 
 
 def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_path: Path) -> None:
-    old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("000[1-7]_*.py")):
-        shutil.copy(revision, old.folder / "versions")
     engine = open_engine(database_url)
-    upgrade(engine, old)
+    make_at(engine, STORE_MIGRATIONS, "0007", tmp_path)
     with writing(engine) as connection:
         for name in [table.name for table in SOURCE_TABLES.values() if table.name != "source_fill"]:
             table = Table(name, MetaData(), autoload_with=connection)
@@ -339,12 +298,8 @@ def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_p
 
 
 def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path) -> None:
-    old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
-        if revision.name < "0018":
-            shutil.copy(revision, old.folder / "versions")
     engine = open_engine(database_url)
-    upgrade(engine, old)
+    make_at(engine, STORE_MIGRATIONS, "0007", tmp_path)
     messages = ["too long", "zu lang für Zürich \U0001f4da", "", "too long"]
     with writing(engine) as connection:
         table = Table("item_failure", MetaData(), autoload_with=connection)
@@ -361,12 +316,8 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
 
 
 def test_upgrade_separates_the_advice_from_the_reason_of_a_refusal(database_url: str, tmp_path: Path) -> None:
-    old = copied(STORE_MIGRATIONS, tmp_path)
-    for file in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
-        if file.name < "0027":
-            shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
-    upgrade(engine, old)
+    make_at(engine, STORE_MIGRATIONS, "0026", tmp_path)
     refusal = "is empty; if this is intended, confirm it once: usher directory refresh --accept-empty hr"
     with writing(engine) as connection:
         table = Table("directory_source", MetaData(), autoload_with=connection)
@@ -390,12 +341,8 @@ def test_upgrade_separates_the_advice_from_the_reason_of_a_refusal(database_url:
 
 
 def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(database_url: str, tmp_path: Path) -> None:
-    old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0018")]:
-        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
-        shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
-    upgrade(engine, old)
+    make_at(engine, STORE_MIGRATIONS, "0007", tmp_path)
     user: dict[str, object] = {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada Lovelace"}', "digest": "d"}
     grant: dict[str, object] = {
         "organization_id": "o",
