@@ -39,14 +39,7 @@ CASCADE = Cascade(
     organizations=(delete_judgments_of_organizations, delete_messages_of_organizations),
     users=(delete_of_users,),
 )
-_EXTENSION = "usher_backend"
 _openapi = lru_cache(maxsize=1)(openapi_document)
-
-
-def backend_of(app: Flask) -> Backend:
-    """The resources that the handlers of ``app`` share."""
-    backend: Backend = app.extensions[_EXTENSION]
-    return backend
 
 
 def create_backend(
@@ -84,7 +77,6 @@ def create_backend(
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = new_app(__name__, lambda: new_id(entropy, 22))
-    app.extensions[_EXTENSION] = backend
     install_operations(app, backend, handlers)
     _install_further_routes(app, backend)
     if settings.trusted_proxies:

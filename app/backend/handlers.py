@@ -11,10 +11,10 @@ from app.backend.collaboration import (
     activity_handlers,
     comment_annotation_handlers,
     comment_handlers,
+    migration_handlers,
     notification_handlers,
     user_data,
 )
-from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
 from app.backend.http.dispatch import Handler, in_transaction, own_transactions
 from app.backend.judgments import judgment_handlers
@@ -94,8 +94,8 @@ _HANDLERS = (
     own_transactions(op.GENERATE_SIGNATURE, token_handlers.generate_signature),
     own_transactions(op.ADD_DOMAINS, domain_handlers.add_domains),
     in_transaction(op.UPDATE_EMAIL_CONFIG, email_handlers.update_email_config, check=email_handlers.check_email_config),
-    own_transactions(op.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
-    own_transactions(op.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
+    in_transaction(op.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
+    in_transaction(op.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
     in_transaction(op.GET_WEBHOOK_CONFIG, basic_webhooks.get_config),
     in_transaction(op.UPDATE_WEBHOOK_CONFIG, basic_webhooks.update_config, check=basic_webhooks.check_config),
     in_transaction(op.GET_ADVANCED_WEBHOOK_CONFIG, advanced_webhooks.get_config),

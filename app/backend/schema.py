@@ -1,7 +1,6 @@
 """``METADATA``: all tables of the backend's database. Importing the modules below declares their tables."""
 
 import app.backend.collaboration.tables
-import app.backend.document_migrations.tables
 import app.backend.editor.tables
 import app.backend.judgments.tables
 import app.backend.resources.tables

@@ -15,8 +15,7 @@ from flask import Flask
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.app import backend_of, create_backend
-from app.backend.document_migrations.migrating import run_migrations
+from app.backend.app import create_backend
 from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import EmbedderUnavailableError
 from app.backend.schema import METADATA
@@ -62,10 +61,7 @@ def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
     engine = open_engine(settings.database_url, pool_size=16)
     _check_key(settings, engine, entropy)
     session = open_session(allow_private=settings.allow_private_urls)
-    app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
-    # A daemon: another process continues what is unfinished when this one ends.
-    Thread(target=run_migrations, args=(backend_of(app),), name="migrations", daemon=True).start()
-    return app
+    return create_backend(settings, engine, utc_now, entropy, session, threads=threads)
 
 
 def _deliver_as_leader(lock: IO[bytes], make: Callable[[], DeliveryWorker], threads: int) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from app.backend.app import backend_of
-from app.backend.document_migrations.migrating import migrate_all
+from app.backend.embedders import open_embedder
 from app.backend.judgments.record import parse_judgment
 from app.contract.operation import AnyOperation, AuthLevel
 
@@ -47,7 +46,6 @@ class Actor:
             answer = self.tenant(name, **filled(data, self.names))
             for saved, field in step.get("save", {}).items():
                 self.names[saved] = answer[field]
-        migrate_all(backend_of(self.world.app))
 
     def caller(self, operation: AnyOperation) -> Caller:
         """A caller with the operation's credential headers."""
@@ -62,10 +60,13 @@ class Actor:
 
     def import_judgments(self, records: list[dict[str, Any]]) -> None:
         """Imports judgments, because no operation adds them."""
-        backend = backend_of(self.world.app)
         parsed = [parse_judgment(record) for record in records]
         now = int(self.world.clock().timestamp() * 1000)
-        list(import_judgments(self.world.engine, backend.embedder, self.names["apiKey"], parsed, now))
+        list(
+            import_judgments(
+                self.world.engine, open_embedder(self.world.settings.embedder), self.names["apiKey"], parsed, now
+            )
+        )
 
 
 def filled(value: Any, names: dict[str, str]) -> Any:

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
-from app.backend.app import backend_of
 from app.backend.embedders.hashing import HashingEmbedder
 from app.backend.handlers import all_handlers
 from app.backend.http.dispatch import install_operations
@@ -157,8 +156,9 @@ def test_credentials_are_checked_first(standing: BackendWorld, operation: Any) -
 
 def test_server_has_all_operations(standing: BackendWorld) -> None:
     assert sorted(operation.name for operation in OPERATIONS) == BUILT
+    unused: Any = None
     with pytest.raises(ValueError, match="add_users"):
-        install_operations(Flask("empty"), backend_of(standing.app), ())
+        install_operations(Flask("empty"), unused, ())
 
 
 STRANGE_IDS = [

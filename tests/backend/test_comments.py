@@ -4,9 +4,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.backend.app import backend_of
 from app.backend.collaboration.comments import Reaction, insert_reactions
 from app.backend.scope import Scope
+from app.foundation.database.engine import writing
 
 from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
@@ -284,7 +284,7 @@ def test_the_time_to_insert_reactions_is_linear_in_their_number(acme: Caller, wo
     number = 500
     begin(acme)
     reactions = [Reaction(CountedId(i), "d", "t", "c1", "bob", {"icon": "+1"}, 0) for i in range(number)]
-    with backend_of(world.app).writing() as connection:
+    with writing(world.engine) as connection:
         insert_reactions(connection, Scope(acme.ids["api_key"], "acme"), reactions)
     assert len(acme("get_comments", **THREAD)[0]["reactions"]) == number
     assert CountedId.comparisons < 10 * number

@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event, insert, text
 
 from app.backend.collaboration.deletion import delete_of_documents
-from app.backend.document_migrations.document_data import move_batch
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.embedders import open_embedder
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
+    move_judgments,
 )
 from app.backend.scope import Scope, delete_of_organizations
 from app.foundation.database.engine import is_sqlite, writing
@@ -99,8 +99,7 @@ def test_every_statement_uses_an_index(world: BackendWorld) -> None:
             )
         )
         tenant.call("search_judgments", query="reject")
-        for _ in range(10):
-            written(lambda connection: move_batch(connection, scope, "d11", "d77"))
+        written(lambda connection: move_judgments(connection, scope, "d11", "d77"))
         written(lambda connection: delete_judgments_of_documents(connection, scope, ["d77"]))
         written(lambda connection: delete_judgments_of_organizations(connection, key, ["org2"]))
         written(lambda connection: delete_of_documents(connection, scope, ["d77"]))
@@ -155,9 +154,8 @@ def test_editor_data_is_deleted_with_its_document(world: BackendWorld) -> None:
         }
 
     everything = held(other)
+    tenant("migrate_documents", organizationId="acme", documentId="d1", newDocumentId="d3")
     with writing(world.engine) as connection:
-        while move_batch(connection, scope, "d1", "d3"):
-            pass
         delete_of_documents(connection, scope, ["d2", "nothing"])
     assert held(tenant) == {("acme", "d3", "d1"), ("beta", "d1", "d1"), ("beta", "d2", "d2")}
     with writing(world.engine) as connection:

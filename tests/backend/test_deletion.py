@@ -1,17 +1,13 @@
 """Deletions remove the rows of all tables."""
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
-from app.backend.app import backend_of
-from app.backend.document_migrations.document_data import DEPENDENT_TABLES
-from app.backend.document_migrations.migrating import migrate_all
 from app.backend.schema import METADATA
-from app.foundation.database.engine import writing
 
 from .conftest import BackendWorld, Caller
 from .sampling import Actor
-from .test_migrations import NOT_DEPENDENT, fill, rows_of
+from .test_document_migrations import DEPENDENT, fill, rows_of
 
 ORG = {"organizationId": "acme"}
 
@@ -55,13 +51,11 @@ def test_delete_documents_deletes_all_rows(world: BackendWorld, full: Caller) ->
     full("delete_documents", **ORG, documentIds=["d"])
 
     with world.engine.connect() as connection:
-        for dependent in DEPENDENT_TABLES:
-            for table in (dependent.table, *dependent.companions):
-                column = dependent.column if table is dependent.table else "document_id"
-                left = connection.execute(
-                    select(table).where(table.c.organization_id == "acme", table.c[column] == "d")
-                ).all()
-                assert left == [], table.name
+        for table, column in DEPENDENT.items():
+            left = connection.execute(
+                select(table).where(table.c.organization_id == "acme", table.c[column] == "d")
+            ).all()
+            assert left == [], table.name
         for name in ("comment", "thread_user"):
             table = METADATA.tables[name]
             left = connection.execute(
@@ -81,19 +75,7 @@ def test_delete_folder_deletes_all_rows_of_documents(world: BackendWorld, full: 
 
 def test_delete_organizations_deletes_all_rows(world: BackendWorld, full: Caller) -> None:
     others = organization_rows(world, "other")
-    with writing(world.engine) as connection:
-        for name in NOT_DEPENDENT:
-            if name != "document":
-                table = METADATA.tables[name]
-                row: dict[str, object] = {
-                    "api_key_id": full.ids["api_key"],
-                    "migration_id": "m",
-                    "organization_id": "acme",
-                }
-                row |= {"document_id": "a", "new_document_id": "b", "status": "failed", "open": False}
-                connection.execute(
-                    insert(table).values(**row, tries=0, lease_owner="", lease_until=0, created_at=0, updated_at=0)
-                )
+    full("migrate_documents", **ORG, documentId="d", newDocumentId="d2")
 
     full("delete_organizations", organizationIds=["acme"])
 
@@ -154,7 +136,6 @@ def test_no_column_contains_ids_of_a_deleted_organization(world: BackendWorld) -
             notifyUsers=[{"userId": added}],
         )
         tenant("migrate_documents", **on, newDocumentId=f"new-doc-{name}")
-        migrate_all(backend_of(world.app))
     assert len(naming(world, "gone")) > 15
     before = naming(world, "kept")
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, event
 
-from app.backend.document_migrations.document_data import move_batch
 from app.backend.embedders import open_embedder
 from app.backend.embedders.embedder import Embedder
 from app.backend.judgments.index import JudgmentIndexes
@@ -17,6 +16,7 @@ from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import (
     delete_judgments_of_documents,
     delete_judgments_of_organizations,
+    move_judgments,
     prepare_judgments,
     reembed_judgments,
     write_judgments,
@@ -355,8 +355,7 @@ def test_indexes_agree_with_the_database(world: BackendWorld) -> None:
                 for record_id in in_document:
                     del held[record_id]
             elif action == 1:
-                while move_batch(connection, scope, document, "f"):
-                    pass
+                move_judgments(connection, scope, document, "f")
                 for item in held.values():
                     if _is_in(item, scope, document):
                         item["documentId"] = "f"

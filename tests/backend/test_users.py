@@ -2,8 +2,6 @@ from typing import Any
 
 import pytest
 
-from app.backend.app import backend_of
-from app.backend.document_migrations import migrating
 from tests.worlds.clock import NOON
 
 from .conftest import BackendWorld, Caller
@@ -367,17 +365,3 @@ def memberships(tenant: Caller) -> list[dict[str, Any]]:
 
 def level_of(place: dict[str, str]) -> str:
     return next(iter(place), "organizationId").removesuffix("Id")
-
-
-def test_expired_entry_does_not_block_a_migration(acme: Caller, world: BackendWorld) -> None:
-    add(acme, {"userId": "ada", "accessRole": "viewer"}, documentId="d")
-    ids = {"organizationId": "acme", "documentId": "d", "newDocumentId": "d2"}
-    migration_id = acme("migrate_documents", **ids)["migrationId"]
-    add(acme, {"userId": "ada", "expiresAt": SOON}, {"userId": "bob", "expiresAt": SOON}, documentId="d2")
-    world.clock.move_on(seconds=60)
-
-    migrating.migrate_all(backend_of(world.app))
-
-    state = acme("migrate_documents_status", organizationId="acme", migrationId=migration_id)
-    assert state["status"] == "completed"
-    assert expiring(acme, documentId="d2") == [{"userId": "ada", "accessRole": "viewer"}]

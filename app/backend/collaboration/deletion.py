@@ -21,7 +21,7 @@ from app.backend.collaboration.tables import (
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.scope import Scope, delete_rows, within, within_ids
 
-_OF_DOCUMENT: tuple[Table, ...] = (COMMENT_ANNOTATION, REACTION, RECORDING, NOTIFICATION, ACTIVITY, EDITOR_DATA)
+OF_DOCUMENT: tuple[Table, ...] = (COMMENT_ANNOTATION, REACTION, RECORDING, NOTIFICATION, ACTIVITY, EDITOR_DATA)
 """The tables with an index by document."""
 
 _CHILDREN = (
@@ -36,7 +36,7 @@ def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequ
     for table, parent, key in _CHILDREN:
         ids = select(parent.c[key]).where(within_ids(connection, scope, parent.c.document_id, document_ids))
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))
-    for table in _OF_DOCUMENT:
+    for table in OF_DOCUMENT:
         delete_rows(connection, scope, table.c.document_id, document_ids)
 
 

@@ -1,4 +1,4 @@
-"""The tables of threads, comments, reactions, recordings, notifications and activities.
+"""The tables of threads, comments, reactions, recordings, notifications, activities and migrations of documents.
 
 Each row belongs to an API key and an organization. ``payload`` is JSON with the fields that have no column. An absent
 id is an empty string. Times are epoch milliseconds. Each query of a page has an index that ends in the order of the
@@ -8,7 +8,7 @@ page. On SQLite, tables with long texts are rowid tables, unlike the others.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import CLUSTERED, ScopedTable
+from app.backend.storage.base import CLUSTERED, KeyTable, ScopedTable
 
 _SCOPE = ("api_key_id", "organization_id")
 
@@ -152,6 +152,20 @@ class ActivityRow(ScopedTable, table=True):
     happened_at: int = Field(sa_type=BigInteger)
 
 
+class DocumentMigrationRow(KeyTable, table=True):
+    """A migration of a document to another id."""
+
+    __table_args__ = (Index("ix_document_migration_time", "api_key_id", "created_at"),)
+
+    migration_id: str = Field(primary_key=True)
+    organization_id: str
+    document_id: str
+    new_document_id: str
+    status: str
+    """``completed`` or ``failed``."""
+    created_at: int = Field(sa_type=BigInteger)
+
+
 COMMENT_ANNOTATION = CommentAnnotationRow.__table__
 COMMENT = CommentRow.__table__
 THREAD_USER = ThreadUserRow.__table__
@@ -160,3 +174,4 @@ RECORDING = RecordingRow.__table__
 NOTIFICATION = NotificationRow.__table__
 NOTIFICATION_USER = NotificationUserRow.__table__
 ACTIVITY = ActivityRow.__table__
+DOCUMENT_MIGRATION = DocumentMigrationRow.__table__

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -48,8 +47,6 @@ class Backend:
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
     cascade: Cascade = field(default_factory=Cascade)
-    migrations_due: ThreadEvent = field(default_factory=ThreadEvent, repr=False)
-    """Set when a document migration was started."""
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager

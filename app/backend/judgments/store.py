@@ -79,6 +79,14 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
     _delete_and_begin_generation(connection, api_key_id, condition)
 
 
+def move_judgments(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
+    """Moves the judgments about a document to another document id."""
+    _lock_judgments(connection, scope.api_key_id)
+    of_document = within_ids(connection, scope, JUDGMENT.c.document_id, [document_id])
+    if connection.execute(update(JUDGMENT).where(of_document).values(document_id=new_document_id)).rowcount:
+        _begin_generation(connection, scope.api_key_id)
+
+
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:
     """Replaces all vectors of other embedders in short transactions, so the server may run meanwhile. Calls ``advance``
     with the size of each batch. Returns the number of judgments."""
@@ -115,7 +123,7 @@ def from_bytes(stored: Sequence[bytes]) -> Vectors:
     return np.frombuffer(b"".join(stored), _STORED).reshape(len(stored), -1).astype(np.float32)
 
 
-def begin_generation(connection: Connection, api_key_id: str) -> None:
+def _begin_generation(connection: Connection, api_key_id: str) -> None:
     """Invalidates the caches of an API key's judgments in all processes."""
     connection.execute(
         update(JUDGMENT_STATE)
@@ -152,7 +160,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
             .where(JUDGMENT.c.api_key_id == api_key_id, among(connection, JUDGMENT.c.seq, existing))
             .values(embedder=embedder.name)
         )
-        begin_generation(connection, api_key_id)
+        _begin_generation(connection, api_key_id)
         return len(existing)
 
 
@@ -174,7 +182,7 @@ def _allocate_seqs(connection: Connection, api_key_id: str, count: int) -> int:
 def _delete_and_begin_generation(connection: Connection, api_key_id: str, where: ColumnElement[bool]) -> None:
     _lock_judgments(connection, api_key_id)
     if _delete(connection, api_key_id, where):
-        begin_generation(connection, api_key_id)
+        _begin_generation(connection, api_key_id)
 
 
 def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool]) -> bool:

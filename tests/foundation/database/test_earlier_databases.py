@@ -47,6 +47,15 @@ def execute(engine: Engine, statement: str) -> None:
             "SELECT COUNT(*) FROM workspace_attempt",
             id="backend",
         ),
+        pytest.param(
+            BACKEND_MIGRATIONS,
+            BACKEND,
+            "INSERT INTO document_migration (api_key_id, migration_id, organization_id, document_id, new_document_id,"
+            " status, open, lease_owner, lease_until, tries, created_at, updated_at)"
+            " VALUES ('key', 'm', 'acme', 'old', 'new', 'in_progress', true, '', 0, 0, 0, 0)",
+            "SELECT COUNT(*) FROM document_migration WHERE status = 'failed'",
+            id="unfinished migration of a document",
+        ),
     ],
 )
 def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for each parameter

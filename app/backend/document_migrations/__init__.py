@@ -1,1 +1,0 @@
-"""Migrations of documents, with their data, to another id."""
