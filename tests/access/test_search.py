@@ -170,7 +170,7 @@ def test_search_reads_one_range_of_an_index(engine: Engine) -> None:
 
 
 def test_migration_creates_the_same_as_a_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    revision = import_module("app.commands.migrations.versions.0018_after_1_0_0")
+    revision = import_module("app.commands.migrations.versions.0027_after_1_0_0")
     monkeypatch.setattr(revision, "_ROWS_AT_ONCE", 2)
     refresh(engine, COMPANY)
     with reading(engine) as connection:

@@ -102,7 +102,7 @@ def upgrade_store(settings: Settings) -> Upgraded:
         changed = upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
         if before is None:
             return Upgraded(changed, None)
-        return Upgraded(changed, last_upgrade_is_compatible(engine, STORE_MIGRATIONS, before))
+        return Upgraded(changed, last_upgrade_is_compatible(engine, before))
 
 
 def upgrade_backend_store(settings: Settings) -> bool:
@@ -118,7 +118,7 @@ def audit_upgrade(connection: Connection) -> None:
 
 def store_guard(engine: Engine) -> SchemaGuard:
     """Refuses work on Usher's own database once a newer version made it incompatible."""
-    return SchemaGuard(engine, STORE_MIGRATIONS.revisions(), monotonic)
+    return SchemaGuard(engine, STORE_MIGRATIONS.revisions()[-1], monotonic)
 
 
 def _with_current_schema(engine: Engine, migrations: Migrations) -> Engine:

@@ -68,7 +68,7 @@ def _store_compatibility(connection: Connection, migrations: Migrations) -> None
     scripts = ScriptDirectory(str(migrations.folder)).walk_revisions()
     compatible = {getattr(script.module, "oldest_compatible", script.revision) for script in scripts}
     connection.execute(delete(COMPATIBILITY))
-    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(compatible, key=migrations.revisions().index)))
+    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(compatible)))
 
 
 def run_environment() -> None:

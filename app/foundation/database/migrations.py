@@ -44,7 +44,8 @@ def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
                     f"the database is at revision {revision}, which no released version has: restore a backup of a"
                     " released version, or begin with a new database"
                 )
-            if oldest_compatible(connection) not in revisions:
+            oldest = oldest_compatible(connection)
+            if oldest is None or oldest > revisions[-1]:
                 raise SchemaNewerError
             return SchemaState.NEWER
     return SchemaState.CURRENT if revision == revisions[-1] else SchemaState.OLDER
@@ -55,12 +56,11 @@ def pending(engine: Engine, migrations: Migrations) -> bool:
     return state_of(engine, migrations) is SchemaState.OLDER
 
 
-def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: str | None) -> bool:
+def last_upgrade_is_compatible(engine: Engine, before: str) -> bool:
     """Whether software whose newest revision is ``before`` can use the database."""
     with reading(engine) as connection:
         oldest = oldest_compatible(connection)
-    order = migrations.revisions()
-    return before in order and oldest in order and order.index(before) >= order.index(oldest)
+    return oldest is not None and oldest <= before
 
 
 def revision_of(engine: Engine, migrations: Migrations) -> str | None:

@@ -53,7 +53,8 @@ class Migrations:
         return metadata
 
     def revisions(self) -> list[str]:
-        """All revisions, in the order of the file names. ``migrations.py`` explains why Alembic does not read them."""
+        """All revisions in the order of their names, which is that of upgrades. ``migrations.py`` explains why Alembic
+        does not read them."""
         return sorted(file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py"))
 
 
@@ -145,8 +146,9 @@ class SchemaGuard:
 
     INTERVAL = 1.0
 
-    def __init__(self, engine: Engine, known: Collection[str], monotonic: Callable[[], float]) -> None:
-        self._engine, self._known, self._monotonic = engine, frozenset(known), monotonic
+    def __init__(self, engine: Engine, newest: str, monotonic: Callable[[], float]) -> None:
+        """``newest``: the newest revision of this version."""
+        self._engine, self._newest, self._monotonic = engine, newest, monotonic
         self._next_query = float("-inf")
 
     def check(self) -> None:
@@ -156,6 +158,6 @@ class SchemaGuard:
             return
         with reading(self._engine) as connection:
             oldest = connection.execute(select(COMPATIBILITY.c.oldest_revision)).scalar()
-        if oldest is not None and oldest not in self._known:
+        if oldest is not None and oldest > self._newest:
             raise SchemaNewerError
         self._next_query = now + self.INTERVAL

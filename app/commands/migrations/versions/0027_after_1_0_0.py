@@ -1,10 +1,11 @@
-"""Everything that 1.0.0 had no tables for: objects and changes of sources, pushes, the audit log, the console
+"""Everything that 1.0.0 had no tables for: objects and changes of sources, pushes, SCIM, the audit log, the console
 
-Revision: 0018, after 0007. It replaces the revisions 0008 to 0018 of the time between two releases.
+Revision: 0027, after 0002. It replaces the revisions 0003 to 0027 of the time between two releases.
 
 The tables of the access model get new names: they contain records that refer to something unknown from now on, which
 1.0.0 would take as effective. A node of 1.0.0 finds no table, and answers no permission call. The next refresh merges
-all keys, which adds these records and the sources that own them.
+all keys, which adds these records and the sources that own them. Existing revisions of the access model are not logged,
+so each node builds its first index from the access model.
 """
 
 from collections.abc import Iterator
@@ -17,9 +18,9 @@ from app.access.refresh.search_names import search_names
 from app.foundation.database.new_tables import add_columns, columns_of, create_index, create_table
 from app.sync.ledger.failures import message_digest
 
-revision = "0018"
-down_revision = "0007"
-oldest_compatible = "0018"
+revision = "0027"
+down_revision = "0002"
+oldest_compatible = "0027"
 """1.0.0 does not check what records refer to."""
 
 _KEYS = {
@@ -38,10 +39,12 @@ _KEYS = {
 
 def upgrade() -> None:
     _sources()
+    _scim()
     _problems()
     _access_model()
+    _access_log()
     _plans_and_runs()
-    _failures()
+    _ledger()
     _console()
     create_table("schema_compatibility", "oldest_revision*")
 
@@ -85,10 +88,10 @@ def _sources() -> None:
     create_index("ix_fill_binding_user_id", "fill_binding", "user_id")
     add_columns(
         "directory_source",
-        "last_answered= cursor= settings_digest= refused= last_refusal= last_read_ms:bigint=0 last_full_at:bigint?"
-        " last_refused_at:bigint? polled_at:bigint? login_refused:bool=false",
+        "malformed:bigint=0 last_answered= cursor= settings_digest= refused= last_refusal= last_refusal_acceptance="
+        " last_read_ms:bigint=0 last_full_at:bigint? last_refused_at:bigint? polled_at:bigint? login_refused:bool=false"
+        " last_changes= last_changed_at:bigint?",
     )
-    op.drop_column("directory_source", "dangling")
     op.create_table(
         "directory_push",
         sa.Column("source_id", sa.Integer(), autoincrement=False, nullable=False),
@@ -97,6 +100,22 @@ def _sources() -> None:
     )
     create_table("pushed_key", "source_id:int* kind* key_digest* key read_number:bigint", clustered=True)
     create_table("touched", "sort* item_id* since:bigint", clustered=True)
+
+
+def _scim() -> None:
+    """The users, groups and members that directories push."""
+    create_table(
+        "scim_resource",
+        "source_id:int* resource_id* type created:bigint modified:bigint version:bigint content",
+        clustered=True,
+    )
+    create_index(
+        "ix_scim_resource_source_id_type_created_resource_id", "scim_resource", "source_id type created resource_id"
+    )
+    create_table("scim_key", "source_id:int* attribute* value* resource_id*", clustered=True)
+    create_index("ix_scim_key_source_id_resource_id", "scim_key", "source_id resource_id")
+    create_table("scim_member", "source_id:int* group_id* value* type display", clustered=True)
+    create_index("ix_scim_member_source_id_value_group_id", "scim_member", "source_id value group_id")
 
 
 def _problems() -> None:
@@ -115,19 +134,35 @@ def _problems() -> None:
 
 
 _GRANTED = ("folder_id", "document_id", "access_role", "expires_at")
+_TO_GROUP = "user_id = ''"
+_ENDS = "expires_at IS NOT NULL"
+_OPEN = "access_type <> '' AND access_type <> 'restricted'"
 _OF_MODEL = (
-    ("user_alias", "", ("user_id",)),
-    ("membership", "", ("user_id", "organization_id")),
-    ("group_member", "", ("organization_id", "member_group_id", "organization_user_group_id")),
-    ("group_member", "", ("organization_id", "user_id", "organization_user_group_id")),
-    ("group_member", "", ("user_id", "organization_id")),
-    ("folder", "within", ("organization_id", "parent_folder_id", "folder_id")),
-    ("document", "within", ("organization_id", "folder_id", "document_id")),
-    ("grant", "", ("user_id", "organization_id", *_GRANTED)),
-    ("grant", "of_groups", ("organization_id", *_GRANTED[:2], "organization_user_group_id", *_GRANTED[2:])),
-    ("grant", "to_group", ("organization_id", "organization_user_group_id", *_GRANTED[:2])),
+    ("user_alias", "", "", ("user_id",)),
+    ("membership", "", "", ("user_id", "organization_id")),
+    ("membership", "ending", _ENDS, ("expires_at",)),
+    ("group_member", "", "", ("organization_id", "member_group_id", "organization_user_group_id")),
+    ("group_member", "", "", ("organization_id", "user_id", "organization_user_group_id")),
+    ("group_member", "", "", ("user_id", "organization_id")),
+    ("folder", "within", "", ("organization_id", "parent_folder_id", "folder_id")),
+    ("document", "within", "", ("organization_id", "folder_id", "document_id")),
+    # Lists of what a user may open begin with these. They are few if most folders and documents inherit their type.
+    ("folder", "open", _OPEN, ("organization_id", "access_type", "folder_id")),
+    ("document", "open", _OPEN, ("organization_id", "access_type", "document_id")),
+    ("grant", "", "", ("user_id", "organization_id", *_GRANTED)),
+    ("grant", "ending", _ENDS, ("expires_at",)),
+    ("grant", "of_groups", _TO_GROUP, ("organization_id", *_GRANTED[:2], "organization_user_group_id", *_GRANTED[2:])),
+    ("grant", "to_group", _TO_GROUP, ("organization_id", "organization_user_group_id", *_GRANTED[:2])),
 )
-"""Kind, name (empty: from the columns), and columns of each index."""
+"""Kind, name (empty: from the columns), rows and columns of each index."""
+
+_LISTED = {
+    "user": "user_id",
+    "membership": "organization_id, user_id",
+    "folder": "organization_id, folder_id",
+    "document": "organization_id, document_id",
+}
+"""Kind → the order of its lists."""
 
 
 def _access_model() -> None:
@@ -144,9 +179,13 @@ def _access_model() -> None:
         op.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {former} ORDER BY {', '.join(keys)}")  # noqa: S608 - our own names
         op.drop_table(former)
     create_table("model_user_alias", "alias* user_id*", clustered=True)
-    for kind, name, indexed in _OF_MODEL:
-        rows = "user_id = ''" if name in {"of_groups", "to_group"} else None
-        create_index(f"ix_model_{kind}_{name or '_'.join(indexed)}", f"model_{kind}", " ".join(indexed), where=rows)
+    for kind, name, rows, indexed in _OF_MODEL:
+        index = f"ix_model_{kind}_{name or '_'.join(indexed)}"
+        create_index(index, f"model_{kind}", " ".join(indexed), where=rows or None)
+    # Pages of lists have the order of bytes. SQLite's keys have it anyway.
+    if op.get_bind().dialect.name == "postgresql":
+        for kind, order in _LISTED.items():
+            op.create_index(f"ix_model_{kind}_bytes", f"model_{kind}", [sa.text(f'{order} COLLATE "C"')])
     create_table("access_count", "organization_id* kind* records:bigint", clustered=True)
     op.create_table(
         "access_name",
@@ -159,6 +198,18 @@ def _access_model() -> None:
     _count_records()
     for kind in ("organization", "user", "group", "folder", "document"):
         _name_records(kind)
+
+
+def _access_log() -> None:
+    """What each revision changed."""
+    op.create_table(
+        "access_change",
+        sa.Column("change_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        *columns_of("revision:bigint kind organization_id item_id detail"),
+        sa.PrimaryKeyConstraint("change_id", name=op.f("pk_access_change")),
+    )
+    create_index("ix_access_change_revision_kind", "access_change", "revision kind")
+    add_columns("access_revision", "logged:bool=false")
 
 
 def _count_records() -> None:
@@ -211,7 +262,14 @@ FROM plan_item {which} GROUP BY plan_id, phase, kind, action, operation
 
 
 def _plans_and_runs() -> None:
-    """Parts and effects of plans, responses of calls; who asked for a run, and its stages."""
+    """Parts and effects of plans, responses of calls; workers; what runs record, and their files."""
+    create_table("worker", "worker_id* name started_at:bigint seen_at:bigint leads:bool")
+    create_table("run_tally", "status* runs:bigint")
+    op.execute(
+        "INSERT INTO run_tally (status, runs) SELECT status, count(*) FROM run"
+        " WHERE status IN ('done', 'partial', 'held', 'failed', 'cancelled') GROUP BY status"
+    )
+    create_table("run_file", "run_id* name source content:bytes")
     create_table(
         "plan_part",
         "plan_id* organization_id* first_ordinal:bigint* last_ordinal:bigint phase:int kind action operation"
@@ -223,21 +281,38 @@ def _plans_and_runs() -> None:
     create_table("plan_impact", "plan_id* organization_id* gain:bigint lose:bigint change:bigint people:bigint")
     create_index("ix_plan_impact_plan_id_people", "plan_impact", "plan_id people")
     create_index("ix_plan_item_plan_id_item_id_ordinal", "plan_item", "plan_id item_id ordinal")
-    add_columns("run", "asked_by? asked_reason? stages=[] items=[]")
+    create_table(
+        "plan_access",
+        "plan_id* ordinal:bigint* organization_id kind before after users:bigint resources:bigint pairs:bigint"
+        " user_ids resource_ids names",
+    )
+    add_columns("plan_item", "in_force= was=")
+    add_columns(
+        "run",
+        "held_at:bigint? resumed_at:bigint? decision? decided_at:bigint? decided_by? decision_reason? retry:bool=false"
+        " kinds=[] interrupted:bool=false continued_by? asked_by? asked_reason? stages=[] items=[]",
+    )
+    create_index("ix_run_asked_by", "run", "asked_by run_id", where="asked_by IS NOT NULL")
     add_columns("call", "first_ordinal:bigint=0 code:int? tries:int=0 answer=")
     create_index("ix_call_plan_id_first_ordinal", "call", "plan_id first_ordinal")
 
 
-def _failures() -> None:
-    """Failures are found by their message, however many there are."""
-    add_columns("item_failure", "message_digest=")
+def _ledger() -> None:
+    """Discards, what was sent, what verifies found; failures are found by their message, however many there are."""
+    create_table(
+        "discarded_item", "ledger_id:int* kind* organization_id* container_id* item_id* fingerprint run_id message"
+    )
+    create_table("former_payload", "kind* organization_id* item_id* digest* payload", clustered=True)
+    add_columns("ledger", "looked_at:bigint? findings={}")
+    # Plans of changes read unconfirmed items.
+    create_index("ix_ledger_item_unconfirmed", "ledger_item", "ledger_id", where="NOT certain")
+    add_columns("item_failure", "failing_since:bigint? message_digest=")
     connection, digest = op.get_bind(), "left(encode(sha256(convert_to(message, 'UTF8')), 'hex'), 32)"
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
         driver.create_function("usher_digest", 1, message_digest, deterministic=True)
         digest = "usher_digest(message)"
     op.execute(f"UPDATE item_failure SET message_digest = {digest}")  # noqa: S608 - constants
-    op.drop_index(op.f("ix_item_failure_ledger_id_kind_parked"), table_name="item_failure")
     item = "kind organization_id container_id item_id deleting"
     create_index("ix_item_failure_listed", "item_failure", f"ledger_id parked {item}")
     create_index("ix_item_failure_alike", "item_failure", f"ledger_id parked message_digest {item}")
