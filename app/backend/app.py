@@ -3,6 +3,7 @@
 import random
 import time
 from functools import lru_cache
+from threading import Semaphore
 
 import requests
 from flask import Flask, Response
@@ -17,7 +18,6 @@ from app.backend.embedders import open_embedder
 from app.backend.handlers import all_handlers
 from app.backend.http.call import Backend
 from app.backend.http.dispatch import install_operations
-from app.backend.http.provider_gate import ProviderGate
 from app.backend.ids import new_id
 from app.backend.judgments.index import JudgmentIndexes
 from app.backend.judgments.judgment_handlers import JudgmentSearcher
@@ -70,7 +70,7 @@ def create_backend(
         session=session,
         sleep=sleep,
         vault=vault,
-        providers=ProviderGate(threads),
+        provider_calls=Semaphore(max(1, threads // 2)),
         sinks=(record_activities, notify, send_webhooks),
         cascade=CASCADE,
         embedder=embedder,

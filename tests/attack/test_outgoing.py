@@ -50,7 +50,7 @@ def asked(port: int, *, tries: int = 1) -> tuple[object, float]:
     )
     began = time.monotonic()
     with open_session(allow_private=True) as session:
-        verdicts, _ = ask(provider, settings, [QUESTION], session, time.sleep)
+        verdicts = ask(provider, settings, [QUESTION], session, time.sleep)
     return verdicts[0], time.monotonic() - began
 
 

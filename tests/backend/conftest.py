@@ -87,8 +87,8 @@ class BackendWorld:
         self.app = self.another_node()
         self._numbers = itertools.count(1)
 
-    def another_node(self) -> Flask:
-        """A second application on the same database."""
+    def another_node(self, threads: int = 8) -> Flask:
+        """A second application on the same database, for a process with these threads."""
         return create_backend(
             self.settings,
             self.engine,
@@ -96,6 +96,7 @@ class BackendWorld:
             random.SystemRandom(),
             open_session(allow_private=self.settings.allow_private_urls),
             sleep=self.slept.append,
+            threads=threads,
         )
 
     @property

@@ -59,12 +59,18 @@ class OfflineWorld(BackendWorld):
     def __init__(self, database_url: str) -> None:
         super().__init__(database_url, workspaces_per_hour=1_000_000_000, provider_tries=1)
 
-    def another_node(self) -> Flask:
+    def another_node(self, threads: int = 8) -> Flask:
         session = requests.Session()
         for prefix in ("http://", "https://"):
             session.mount(prefix, Offline())
         return create_backend(
-            self.settings, self.engine, self.clock, random.SystemRandom(), session, sleep=self.slept.append
+            self.settings,
+            self.engine,
+            self.clock,
+            random.SystemRandom(),
+            session,
+            sleep=self.slept.append,
+            threads=threads,
         )
 
 

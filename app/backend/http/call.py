@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -14,7 +14,6 @@ from sqlalchemy import Column, Connection, Engine, Select
 from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
 from app.backend.events import Event, EventContext, EventSink
-from app.backend.http.provider_gate import ProviderGate
 from app.backend.scope import Scope
 from app.backend.security.vault import UnreadableSecretError, Vault
 from app.backend.settings import SelfHostedBackendSettings
@@ -43,7 +42,8 @@ class Backend:
     sleep: Sleep
     vault: Vault
     embedder: Embedder
-    providers: ProviderGate
+    provider_calls: Semaphore
+    """Limits the threads that call permission providers, so that slow providers leave threads to other requests."""
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
     cascade: Cascade = field(default_factory=Cascade)

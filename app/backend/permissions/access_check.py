@@ -81,13 +81,13 @@ def _exists(view: OwnDataView, question: Question) -> bool:
 def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[Question]) -> Verdicts:
     if not config.url or not questions:
         return {key_of(question): None for question in questions}
-    with backend.providers.turn(api_key_id, config.url) as may_call:
-        if not may_call:
-            _log.info("provider_not_asked", api_key=api_key_id)
-            return {key_of(question): None for question in questions}
-        verdicts, has_responded = ask(config, backend.settings, questions, backend.session, backend.sleep)
-        if not has_responded:
-            backend.providers.note_no_response(api_key_id, config.url)
+    if not backend.provider_calls.acquire(blocking=False):
+        _log.info("provider_not_asked", api_key=api_key_id)
+        return {key_of(question): None for question in questions}
+    try:
+        verdicts = ask(config, backend.settings, questions, backend.session, backend.sleep)
+    finally:
+        backend.provider_calls.release()
     now = epoch_ms(backend.clock())
     return {
         key_of(question): _unless_expired(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)

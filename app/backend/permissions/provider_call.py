@@ -44,11 +44,7 @@ DENIED = AccessVerdict(has_access=False)
 
 
 class CallError(Exception):
-    """A failed call. The text is logged and contains no secret. ``no_response``: the provider did not respond."""
-
-    def __init__(self, problem: str, *, no_response: bool = False) -> None:
-        super().__init__(problem)
-        self.no_response = no_response
+    """A failed call. The text is logged and contains no secret."""
 
 
 def ask(
@@ -57,21 +53,19 @@ def ask(
     questions: Sequence[Question],
     session: requests.Session,
     sleep: Sleep,
-) -> tuple[list[AccessVerdict | None], bool]:
-    """The verdict on each question, in order (None: there is no valid response), and whether the provider responded.
+) -> list[AccessVerdict | None]:
+    """The verdict on each question, in order. None: there is no valid response.
 
     After a failed call the remaining questions are not asked: a provider that is down would delay the request further.
     """
     verdicts: list[AccessVerdict | None] = []
-    has_responded = True
     deadline = monotonic() + settings.provider_deadline
     for batch in batches(questions, QUESTIONS_PER_CALL):
         try:
             verdicts.extend(_with_retries(settings, partial(_call, provider, batch, session), sleep, deadline))
-        except CallError as error:
-            has_responded = not error.no_response
+        except CallError:
             break
-    return [*verdicts, *([None] * (len(questions) - len(verdicts)))], has_responded
+    return [*verdicts, *([None] * (len(questions) - len(verdicts)))]
 
 
 def _with_retries(
@@ -114,9 +108,9 @@ def _call(
             raw = _read(response, deadline)
             if watch.was_cut:
                 # The part that arrived may look like a complete response.
-                raise CallError("the response took too long", no_response=True)
+                raise CallError("the response took too long")
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-        raise CallError(type(error).__name__, no_response=True) from error
+        raise CallError(type(error).__name__) from error
     return _verdicts(raw, questions)
 
 
@@ -128,7 +122,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
         if len(raw) > _MAX_RESPONSE_BYTES:
             raise CallError("the response is too large")
         if monotonic() > deadline:
-            raise CallError("the response took too long", no_response=True)
+            raise CallError("the response took too long")
     return bytes(raw)
 
 
