@@ -141,5 +141,6 @@ NAMED_KINDS: Mapping[str, RecordField] = {
 }
 """Every kind that others refer to, with the field of its name."""
 
-KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: kind.own_id is None))
-"""Every kind, referred-to kinds first."""
+KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.has_extra_fields))
+"""Every kind, things before the relations between them. So each kind follows those that it refers to, and problems of
+fills, which belong to users, precede those of memberships."""

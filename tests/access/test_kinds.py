@@ -10,7 +10,7 @@ from app.access.tables import access_keys
 def test_order_of_the_kinds() -> None:
     assert " ".join(KINDS) == "organization user membership group groupMember folder document grant contextGrant fill"
     actual = " ".join(kind.name for kind in KINDS_BY_REFERENCE)
-    assert actual == "organization user group folder document membership groupMember grant contextGrant fill"
+    assert actual == "organization user group folder document fill membership groupMember grant contextGrant"
 
 
 def test_referred_to_kinds_come_first() -> None:
