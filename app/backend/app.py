@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.backend.cascade import Cascade
-from app.backend.collaboration.activity_handlers import record_activities
+from app.backend.collaboration.activities import record_activities
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_users
 from app.backend.collaboration.notifications import notify
 from app.backend.embedders import open_embedder

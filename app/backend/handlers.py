@@ -8,7 +8,7 @@ and writing, or need several transactions, open their own (``own_transactions``)
 from functools import partial
 
 from app.backend.collaboration import (
-    activity_handlers,
+    activities,
     comment_annotation_handlers,
     comment_handlers,
     migration_handlers,
@@ -75,8 +75,8 @@ _HANDLERS = (
     own_transactions(op.ADD_CRDT_DATA, crdt_handlers.add_crdt_data),
     in_transaction(op.GET_CRDT_DATA, crdt_handlers.get_crdt_data),
     own_transactions(op.UPDATE_CRDT_DATA, crdt_handlers.update_crdt_data),
-    in_transaction(op.GET_ACTIVITY_LOGS, activity_handlers.get_activity_logs),
-    in_transaction(op.ADD_ACTIVITIES, activity_handlers.add_activities),
+    in_transaction(op.GET_ACTIVITY_LOGS, activities.get_activity_logs),
+    in_transaction(op.ADD_ACTIVITIES, activities.add_activities),
     in_transaction(op.UPDATE_NOTIFICATIONS, notification_handlers.update_notifications),
     own_transactions(op.ADD_NOTIFICATIONS, notification_handlers.add_notifications),
     in_transaction(op.GET_NOTIFICATIONS, notification_handlers.get_notifications),

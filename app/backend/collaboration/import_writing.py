@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
-from app.backend.collaboration import activity_handlers, comments, notifications, threads
+from app.backend.collaboration import activities, comments, notifications, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.tables import (
     COMMENT,
@@ -178,8 +178,8 @@ def _write_notifications(connection: Connection, scope: Scope, lines: Sequence[I
 
 
 def _write_activities(connection: Connection, scope: Scope, lines: Sequence[ImportLine], now: int) -> None:
-    rows = [activity_handlers.activity_row(scope, record.document_id, record.id, record, now) for _, _, record in lines]
-    activity_handlers.write_activities(connection, scope, rows)
+    rows = [activities.activity_row(scope, record.document_id, record.id, record, now) for _, _, record in lines]
+    activities.write_activities(connection, scope, rows)
 
 
 _Writer = Callable[[Connection, Scope, Sequence[ImportLine], int], list[LineProblem] | None]

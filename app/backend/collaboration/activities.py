@@ -45,8 +45,8 @@ def add_activities(call: Call[AddActivitiesRequest], connection: Connection) -> 
     """The last of equal ids wins, as in separate requests."""
     request, scope = call.request, call.scope
     require_document(connection, scope, request.document_id)
-    ids = new_ids(call.backend.entropy, len(request.activities))
-    by_id = {activity.id or new_id: activity for activity, new_id in zip(request.activities, ids, strict=True)}
+    new = iter(new_ids(call.backend.entropy, sum(not activity.id for activity in request.activities)))
+    by_id = {activity.id or next(new): activity for activity in request.activities}
     rows = [
         activity_row(scope, request.document_id, activity_id, activity, call.now)
         for activity_id, activity in by_id.items()
