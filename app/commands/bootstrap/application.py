@@ -146,8 +146,9 @@ def due_after(settings: Settings, *schedules: str) -> DueAfter:
     return lambda moment: first_due_after(moment, written, settings.sync.timezone)
 
 
-def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:
-    """Builds the loop that sends notifications. Services run it, too, because a dead worker cannot report itself."""
+def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event, interval: float) -> Watch:
+    """Builds the loop that sends notifications. Services run it, too, because a dead worker cannot report itself.
+    ``interval``: seconds between two checks."""
     from app.monitoring.notify.watch import Watch
 
     return Watch(
@@ -157,6 +158,7 @@ def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event
         clock=clock,
         random=SystemRandom(),
         stop=stop,
+        interval=interval,
         tries=settings.notifications.tries,
     )
 

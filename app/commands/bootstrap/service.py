@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from app.service.scim.blueprint import ScimParts
 
 _WATCH_INTERVAL = 30.0
-"""Seconds between two checks of a service. Workers check more often."""
+"""Seconds between two checks by a service. Workers check more often."""
 _BACKEND_TIMEOUT = 5.0
 """Timeout of calls to the backend that a page waits for, in seconds."""
 
@@ -59,8 +59,7 @@ def open_service(
     sends notifications, because a dead worker cannot. ``examine``: runs the doctor."""
     engine = open_store_for_service(settings)
     stop = Event()
-    watch = build_watch(settings, engine, clock=utc_now, stop=stop)
-    watch.interval = _WATCH_INTERVAL
+    watch = build_watch(settings, engine, clock=utc_now, stop=stop, interval=_WATCH_INTERVAL)
     Thread(target=watch.run, name="watch", daemon=True).start()
     activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
     Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _log = structlog.stdlib.get_logger(__name__)
 
+_WATCH_INTERVAL = 10.0
+"""Seconds between two checks by a worker."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
@@ -87,7 +90,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             stop=stop,
             after_jump=scheduler.wakeup,
         ),
-        watch=build_watch(settings, parts.engine, clock=clock, stop=stop),
+        watch=build_watch(settings, parts.engine, clock=clock, stop=stop, interval=_WATCH_INTERVAL),
         polls=source_pollers(
             parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop
         ),

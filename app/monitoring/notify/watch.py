@@ -39,8 +39,6 @@ _log = structlog.stdlib.get_logger(__name__)
 FindConcerns = Callable[[Connection, datetime], Sequence[Concern]]
 """Returns the concerns at a moment."""
 
-_INTERVAL = 10.0
-"""Seconds between two ticks."""
 _MAX_INTERVAL = 120.0
 """Seconds between two ticks while they fail."""
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -74,8 +72,9 @@ class Watch:
     clock: Clock
     random: Random
     stop: Event
+    interval: float
+    """Seconds between two ticks."""
     tries: int = 5
-    interval: float = _INTERVAL
     monotonic: Callable[[], float] = time.monotonic
     _names: tuple[str, ...] = field(init=False)
     _found_at: dict[str, float] = field(default_factory=dict, init=False)
@@ -137,6 +136,7 @@ class Watch:
         return changes
 
     def _changes(self, connection: Connection) -> list[Change]:
+        """The changes to report. Records in ``_found_at`` when each time-based concern was found first."""
         reported = open_concerns(connection)
         current = self.find_concerns(connection, self.clock())
         now = self.monotonic()
@@ -182,6 +182,7 @@ class Watch:
             else:
                 log.error("notification_given_up", problem=problem, tries=tries)  # noqa: TRY400 - no traceback
         except Exception as error:
+            # It is not retried: a fault of the program would occur again.
             problem = f"internal error: {type(error).__name__}"
             log.exception("notification_broke")
         else:

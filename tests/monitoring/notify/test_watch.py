@@ -67,6 +67,7 @@ MakeWatch = Callable[..., Watch]
 def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
     def make(*channels: Channel, settings: Settings = SETTINGS, seed: int = 1, tries: int = 3) -> Watch:
         return Watch(
+            interval=10.0,
             engine=engine,
             find_concerns=concern_finder(settings),
             channels=channels,
