@@ -20,7 +20,7 @@ class AdminAuth:
             require_bearer(request, self.tokens)
         except Unauthenticated:
             if bearer_token(request.environ) is not None:
-                self._refusals.record_wrong_token(actor(""), str(request.url_rule))
+                self._refusals.record_wrong_token(request_actor("", "api"), str(request.url_rule))
             raise
 
     def record_refusal(self, reason: str, *, subject: str = "") -> None:
@@ -33,6 +33,6 @@ def caller_name() -> str:
     return f"admin token {token_fingerprint(request)}"
 
 
-def actor(role: str = "admin") -> Actor:
-    """The actor for the audit log. Without a role: a caller with a wrong token."""
-    return request_actor(caller_name() if role else "", "api", role)
+def actor() -> Actor:
+    """The caller with a valid token, for the audit log."""
+    return request_actor(caller_name(), "api", "admin")

@@ -26,7 +26,7 @@ class PushAudit:
 
     def record_wrong_token(self, *, is_known: bool) -> None:
         """Writes a row about a caller with a wrong token. ``is_known``: the path contains an existing source."""
-        self.refusals.record_wrong_token(_actor(""), request.path if is_known else str(request.url_rule))
+        self.refusals.record_wrong_token(request_actor("", "api"), request.path if is_known else str(request.url_rule))
 
     def record_refusal(self, reason: str) -> None:
         """Writes a row about a caller with a token of this source or another one."""
@@ -67,8 +67,8 @@ class PushAudit:
         return note
 
 
-def _actor(role: str = "push") -> Actor:
-    return request_actor(f"push token {token_fingerprint(request)}" if role else "", "api", role)
+def _actor() -> Actor:
+    return request_actor(f"push token {token_fingerprint(request)}", "api", "push")
 
 
 def _key(action: str, source: str = "") -> str:
