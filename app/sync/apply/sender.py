@@ -24,8 +24,8 @@ _FOLLOW_UPS: Mapping[str, tuple[str, ...]] = {
 class BatchSender:
     """Sends batches. A run has one, which its threads share. It writes nothing to the database.
 
-    Its methods pass on ``outcomes`` and ``outcome``. An item is in ``outcomes`` as long as only the operation of the
-    batch was sent for it. The result of another operation is in ``outcome`` alone.
+    Its methods share two results. ``unsettled`` contains the items for which only the operation of the batch was sent.
+    If another operation is sent for an item, its result is in ``outcome`` alone.
     """
 
     calls: CallSender
@@ -43,30 +43,30 @@ class BatchSender:
         return outcome
 
     def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
-        outcomes = self.calls.send(batch.operation, batch.items, outcome)
-        self._note_unsupported(batch.operation, outcomes, outcome)
-        self._send_counterparts(batch, outcomes, outcome)
-        for ordinal, item_outcome in outcomes.items():
+        unsettled = self.calls.send(batch.operation, batch.items, outcome)
+        self._note_unsupported(batch.operation, unsettled, outcome)
+        self._send_counterparts(batch, unsettled, outcome)
+        for ordinal, item_outcome in unsettled.items():
             if item_outcome.kind is not OutcomeKind.DONE:
                 outcome.not_done.setdefault(ordinal, item_outcome)
             elif ordinal not in outcome.not_done:
                 outcome.done[batch.operation].append(ordinal)
         _skip_children_of_failed(outcome)
 
-    def _send_counterparts(self, batch: Batch, outcomes: Outcomes, outcome: BatchOutcome) -> None:
+    def _send_counterparts(self, batch: Batch, unsettled: Outcomes, outcome: BatchOutcome) -> None:
         """Updates the items that exist already, and adds those that are missing.
 
-        Moves their entries from ``outcomes`` to ``outcome``. Without a counterpart, missing items become ``LOST``.
+        Moves their entries from ``unsettled`` to ``outcome``. Without a counterpart, missing items become ``LOST``.
         """
-        existing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.EXISTS]
-        missing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.MISSING]
+        existing = [item for item in batch.items if unsettled[item.ordinal].kind is OutcomeKind.EXISTS]
+        missing = [item for item in batch.items if unsettled[item.ordinal].kind is OutcomeKind.MISSING]
         counterpart = contract.by_name(batch.operation).counterpart
         if existing and counterpart is not None:
-            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in existing}
+            refusals = {item.ordinal: unsettled.pop(item.ordinal) for item in existing}
             updated = set(self._send_replacement(counterpart, existing, refusals, outcome))
             self._send_follow_ups(batch.operation, [item for item in existing if item.ordinal in updated], outcome)
         if missing and counterpart is not None:
-            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in missing}
+            refusals = {item.ordinal: unsettled.pop(item.ordinal) for item in missing}
             outcome.added_again.extend(self._send_replacement(counterpart, missing, refusals, outcome))
             # The backend does not have the items that could not be added, so the ledger must not confirm them.
             outcome.not_done |= unconfirmed(
@@ -74,7 +74,7 @@ class BatchSender:
             )
         elif missing:
             lost = ItemOutcome(OutcomeKind.LOST, "the backend no longer has it; the next run adds it again")
-            outcomes |= dict.fromkeys([item.ordinal for item in missing], lost)
+            unsettled |= dict.fromkeys([item.ordinal for item in missing], lost)
 
     def _send_follow_ups(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
         """Sets parent, access type and state of existing items that the ledger does not contain."""
