@@ -42,8 +42,9 @@ _COULD_NOT_LOAD: int = Arbiter.APP_LOAD_ERROR
 _logger = logging.getLogger("gunicorn.error")
 _BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
+"""How much of an unread body is read after the response."""
 _DISCARD_SECONDS = 2.0
-"""How much of an unread body is read after the response, and how long each read may take."""
+"""How long each of these reads may take."""
 _CHUNK_BYTES = 64 * 1024
 
 

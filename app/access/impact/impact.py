@@ -1,12 +1,11 @@
 """Finds every user and resource whose access a dry run would change.
 
-It compares the *candidate* (the database as it would be after the run) with the database. A resource is an
-organization, a folder or a document. The access to it is the role that ``decide`` allows, or none. Both sides are
-compared at one time. The pairs that may differ are found from what changed (``app/access/impact/README.md``, "The pairs
-that may differ").
+The *candidate* is the database as it would be after the run. A resource is an organization, a folder or a document. A
+user's access to it is the role that ``decide`` allows, or none.
 
-``affected.py`` finds these pairs, ``comparison.py`` compares their decisions. Pairs whose access is the same on both
-sides are dropped there.
+From what changed, ``affected.py`` finds the pairs of user and resource whose access may differ between the database and
+the candidate (``app/access/impact/README.md``, "The pairs that may differ"). ``comparison.py`` decides each pair on
+both sides as of the same moment, and drops those whose access is the same.
 """
 
 from collections import defaultdict
@@ -74,6 +73,7 @@ class _OrganizationImpact:
     def _changes_for_changed_others(self) -> Iterator[AccessChange]:
         """The changes for users who change, and have no entry in the organization."""
         if self.changed.everything or self.changed.is_public:
+            # Unless everybody is affected, ``changed.users`` contains all changed users with an entry.
             with_entries = self.changed.users if self.pairs.everybody is None else self.pairs.everybody
             others = {
                 user_id: Sided(UserOnSide(states.before), UserOnSide(states.after))
@@ -90,13 +90,13 @@ class _OrganizationImpact:
             return
         enabled_user = UserOnSide(disabled=False)
         for change in self.comparison.changes({"": Sided(enabled_user, enabled_user)}, self.pairs.for_all):
-            count = self._count_unchanged_others
+            count = self._number_of_unchanged_others
             if count:
                 user_ids = self._unchanged_other_ids if count <= MAX_OTHERS_NAMED else []
                 yield replace(change, users=count, user_ids=user_ids)
 
     @cached_property
-    def _count_unchanged_others(self) -> int:
+    def _number_of_unchanged_others(self) -> int:
         """The number of users without an entry who are enabled before and after."""
         (enabled,) = run(self.connection, _COUNT_ENABLED, table=self.tables_after[User]).one()
         enabled -= sum(states.after is False for states in self.model.users.values())

@@ -77,6 +77,7 @@ class Folders:
             )
             self._store(organization_id, folder.folder_id, ancestry)
         if not below:
+            # The folder itself is unknown.
             self._store(organization_id, folder_id, ancestry)
         return ancestry
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide_uncapped
 from app.access.listing.batch_view import BatchView
 from app.access.listing.page import AccessEntry, entry
-from app.access.listing.resources import RESOURCE_TYPES, ResourceList
+from app.access.listing.resources import ResourceList
 from app.access.listing.users import UserList
 from app.access.records import ResourceKind, User
 from app.access.search import search
@@ -38,7 +38,7 @@ def find_in_list(
         view = BatchView(connection, within, user_id=access_list.user_id)
         hits = [
             (hit, _question(within, access_list.user_id, kind, hit.item_id))
-            for kind in RESOURCE_TYPES[1:]
+            for kind in ("folder", "document")
             if kind in access_list.types
             for hit in search(connection, text, kind, limit, organization_id=within)
         ][:limit]

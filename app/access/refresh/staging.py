@@ -147,7 +147,11 @@ class Staging:
             _drop_staged(connection, self._open[position].source_id)
 
     def begin_changes(self, position: int) -> None:
-        """Ends the complete read. Records added from now on are changes since it began."""
+        """Ends the complete read. Records added from now on are changes since it began.
+
+        A complete read may take long, and has no snapshot: it contains an object as it was when it was read, and may
+        lack one that moved. The changes correct that.
+        """
         self.flush()
         with self._session.scratch() as connection:
             self._last_before_changes[position] = {

@@ -1,8 +1,8 @@
 """Authenticates callers by the credentials in the headers.
 
-A missing credential header is UNAUTHENTICATED (401). A wrong one is PERMISSION_DENIED (403), as in the reference. The
-error does not reveal which of the two headers is wrong. Nothing is cached: after a reset, the next call with the old
-token is refused.
+A missing credential header is UNAUTHENTICATED (401). A wrong one is PERMISSION_DENIED (403), as in the hosted backend's
+reference. The error does not reveal which of the two headers is wrong. Nothing is cached: after a reset, the next call
+with the old token is refused.
 """
 
 from collections.abc import Callable, Sequence

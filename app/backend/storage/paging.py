@@ -1,4 +1,4 @@
-"""Keyset pagination in either order, and the size limits of pages and of responses without pages.
+"""Keyset pagination in ascending or descending order, and the size limits of pages and of responses without pages.
 
 A page begins after the key of the last row before it, compared as a tuple (``(time, id) < (…)``). Both databases use an
 index that ends in these columns.
@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_
-from sqlalchemy import union_all as all_of
+from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_, union_all
 
 from app.backend.storage.rows import among
 from app.contract import limits
@@ -101,7 +100,7 @@ class Page:
         if len(values) <= 1:
             return self.of(query.where(column == values[0] if values else literal(value=False)))
         branches = [select(self.of(query.where(column == value)).subquery()) for value in values]
-        together = all_of(*branches).subquery()
+        together = union_all(*branches).subquery()
         return self._sorted(select(together), tuple(together.c[key.name] for key in self.keys))
 
     def position(self, row: Row[Any]) -> list[str]:

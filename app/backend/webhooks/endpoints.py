@@ -18,9 +18,11 @@ from app.foundation.clock import from_epoch_ms, utc_text
 MAX_ENDPOINTS = 250
 """Endpoints of one API key. Each event is written once per endpoint."""
 
+# The reasons for which this server disables an endpoint.
 GONE = "gone"
+"""It answered with status 410."""
 FAILING = "failing"
-"""The reasons for which this server disables an endpoint: status 410, or days without a success."""
+"""It had no success for days."""
 
 _SECRET_BYTES = 32
 _TABLE = WEBHOOK_ENDPOINT.c

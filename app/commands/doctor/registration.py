@@ -36,8 +36,8 @@ _ALSO_FOR_BACKEND = frozenset(
         FailureKind.INVALID_URL,
     }
 )
-"""Failures that the backend has as well. Others may be ours alone: the backend may trust other authorities, or be let
-through a firewall."""
+"""Failures that the backend has as well. Others may be ours alone: the backend may trust other authorities, be let
+through a firewall, or have a route to an address that is ``UNREACHABLE`` from here."""
 
 
 def check_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:

@@ -79,7 +79,7 @@ def is_new(engine: Engine) -> bool:
 def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connection], None] | None = None) -> bool:
     """Upgrades the database to the newest revision. False if it was current.
 
-    ``on_change`` is called in the same transaction, but not if another process did the upgrade meanwhile. Raises as
+    ``on_change`` is called in the same transaction, but not if another process did the upgrade first. Raises as
     ``state_of``, and ``SchemaUnknownError`` if the tables do not match the database's revision.
     """
     if not pending(engine, migrations):

@@ -1,6 +1,6 @@
 """Settings of outgoing HTTP calls: the trusted certificates and the proxy.
 
-``session.py`` opens sessions with these settings. It is a separate module, because importing ``requests`` is slow:
+``session.py`` opens sessions with these settings. The modules are separate, because importing ``requests`` is slow:
 every command reads settings, but few commands make calls.
 """
 
@@ -53,7 +53,8 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
         raise ValueError("write an @ in the user's name or password as %40")
     if _has_invalid_port(text):
         raise ValueError("the port must be a number from 1 to 65535")
-    if not is_http_url(text) or (parts := urlsplit(text)).path.strip("/") or parts.query or parts.fragment:
+    parts = urlsplit(text) if is_http_url(text) else None
+    if parts is None or parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(
             "must be an address such as http://user:password@proxy.example.com:3128"
             " (write / ? # : in the user's name or password as %2F %3F %23 %3A)"

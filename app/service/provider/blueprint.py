@@ -1,13 +1,16 @@
 """The routes of the permission provider.
 
-``POST`` on the configured path is the permission-provider call. ``fast_path.py`` answers it before Flask, unless
-something is unusual. ``POST /permissions/explain`` takes the same body from operators and adds reasons. With
-``data.at`` it decides as of another moment. It refuses unknown fields beside the requests, while the call ignores them,
-because a newer backend may send more. Errors are envelopes with a code other than 2xx, after which the caller retries
-and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if neither the index nor the database can
-answer, or the directory was never read.
+- ``POST`` on the configured path is the permission-provider call. ``fast_path.py`` answers it before Flask, unless
+  something is unusual. It ignores unknown fields, because a newer backend may send more.
+- ``POST /permissions/explain`` takes the same body from operators, and adds reasons. With ``data.at`` it decides as of
+  another moment. It refuses unknown fields beside the requests.
 
-Handlers raise errors, and the app turns them into envelopes (``app.http.errors``).
+Handlers raise errors, and the app turns them into envelopes (``app.http.errors``). Until a retry of the caller
+succeeds, it denies access:
+
+- 400: the body is invalid.
+- 401: the token is wrong.
+- 503: neither the index nor the database can answer, or the directory was never read.
 """
 
 import re

@@ -34,7 +34,7 @@ class ProviderParts:
     """Authenticates an operator, or raises."""
     clock: Clock
     instance: Callable[[], str]
-    """Returns the identifier of the access model, unique among all deployments."""
+    """Returns the identifier of the state of the access model (``app.access.revisions.instance_stamp``)."""
     observers: tuple[ProviderObserver, ...]
     failures: FailedCredentials
     """Throttles wrong tokens."""

@@ -164,5 +164,5 @@ class ObservedItemRow(_OfItem, table=True):
     """The attributes that the backend returned. See ``app.sync.ledger.observed.Observed``."""
 
 
-LEDGER_TABLES = tuple(row.__table__ for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow))
+VERIFIED_TABLES = tuple(row.__table__ for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow))
 """The tables that a verify changes."""

@@ -46,7 +46,7 @@ from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
-from app.sync.ledger.tables import LEDGER_TABLES
+from app.sync.ledger.tables import VERIFIED_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.planner import PlanningError, PlanRequest, is_complete_plan_different, is_up_to_date, make_plan
 from app.sync.plan.selection import Retry
@@ -292,7 +292,7 @@ class SyncEngine:
         context.progress.phase("verifying", None)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
         if run.dry_run:
-            shadow_tables(context.engine, LEDGER_TABLES)
+            shadow_tables(context.engine, VERIFIED_TABLES)
         verify = Verify(
             engine=context.engine,
             client=context.client,

@@ -46,7 +46,8 @@ class SourcePoller:
     engine: Engine
     sources: Sequence[Source]
     name: str
-    seconds: float
+    poll_interval: float
+    """Seconds."""
     guard: GuardSettings
     clock: Clock
     stop: Event
@@ -94,7 +95,8 @@ class SourcePoller:
         return report
 
     def _claim(self) -> bool:
-        """Claims the poll if it is due. Returns whether this worker performs it."""
+        """Counts the last read if it failed, and claims the poll if it is due. Returns whether this worker performs
+        it."""
         with reading(self.engine) as connection:
             row = connection.execute(select(_SOURCE).where(_SOURCE.c.name == self.name)).first()
         if row is None:
@@ -105,7 +107,7 @@ class SourcePoller:
             return False
         now = epoch_ms(self.clock())
         # A poll that becomes due before the next check is performed now.
-        before = now - round(max(self._pause() - self.check_interval, self.seconds / 2) * 1000)
+        before = now - round(max(self._pause() - self.check_interval, self.poll_interval / 2) * 1000)
         if (row.last_read_at or 0) > before or (row.polled_at or 0) > before:
             # Most checks end here, without a write transaction.
             return False
@@ -130,8 +132,8 @@ class SourcePoller:
 
     def _pause(self) -> float:
         """Seconds between two polls, doubled after each failure but the first."""
-        longer = self.seconds * (1 << min(max(self._failures - 1, 0), 16))
-        return max(self.seconds, min(longer, _LONGEST_BACK_OFF))
+        longer = self.poll_interval * (1 << min(max(self._failures - 1, 0), 16))
+        return max(self.poll_interval, min(longer, _LONGEST_BACK_OFF))
 
 
 def source_pollers(
@@ -143,7 +145,7 @@ def source_pollers(
             engine=engine,
             sources=sources,
             name=source.name,
-            seconds=policy_of(source).poll,
+            poll_interval=policy_of(source).poll,
             guard=guard,
             clock=clock,
             stop=stop,

@@ -57,6 +57,7 @@ class RunRow(StoreTable, table=True):
     decision_reason: str | None = None
     cancel_requested: bool = False
     worker: str | None = None
+    """The process that performs it (``app.sync.runs.run.process_name``)."""
     interrupted: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
     """Whether its environment ended it, so that another run continues it."""
     continued_by: str | None = None

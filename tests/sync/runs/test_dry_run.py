@@ -18,7 +18,7 @@ from app.directory.bounded import BoundedSource, Policy
 from app.directory.pushes import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
-from app.sync.ledger.tables import LEDGER_TABLES
+from app.sync.ledger.tables import VERIFIED_TABLES
 from app.sync.plan.planner import make_plan
 from app.sync.runs.directory_reads import read_directory
 from tests.worlds.directory import Directory
@@ -252,8 +252,8 @@ def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
 
 def test_every_table_can_be_shadowed_and_counts_on(company: SyncedWorld) -> None:
     with open_candidate(company.engine) as candidate:
-        shadow_tables(candidate, LEDGER_TABLES)
-        shadow_tables(candidate, LEDGER_TABLES)
+        shadow_tables(candidate, VERIFIED_TABLES)
+        shadow_tables(candidate, VERIFIED_TABLES)
         with reading(candidate) as one, reading(company.engine) as another:
             for name in ("ledger", "ledger_item", "directory_source"):
                 table = METADATA.tables[name]
