@@ -1,4 +1,5 @@
-"""The recap for operators: what has changed, failed and waits since yesterday. The overview shows it."""
+"""The recap for operators: what has changed and failed since yesterday, and the runs that have not ended. The overview
+shows it below the notices, which contain what waits for an operator."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,6 @@ from app.service.console.changed_entries import count_entries
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.run_changes import ACTIONS
 from app.service.console.run_reads import own_losses
-from app.sync.ledger.failure_lists import FailureCount
 from app.sync.ledger.items import ITEM_KINDS, USER_KINDS
 from app.sync.runs.history import Recap, recap, recent_runs
 from app.sync.runs.run import RUNNING, Run, RunStatus
@@ -40,14 +40,10 @@ class Recent(NamedTuple):
     waiting: Sequence[Run]
     """Runs that are queued or in progress."""
     held: Sequence[HeldRun]
-    failing: dict[bool, int]
-    """Whether items are parked → their number, as far as it was counted."""
 
 
-def since_yesterday(
-    connection: Connection, now: datetime, held: Sequence[HeldRun], failures: Sequence[FailureCount]
-) -> Recent | None:
-    """The recap; None: no run was ever requested. ``held`` and ``failures``: those of now."""
+def since_yesterday(connection: Connection, now: datetime, held: Sequence[HeldRun]) -> Recent | None:
+    """The recap; None: no run was ever requested. ``held``: the runs whose deletes are held now."""
     if not recent_runs(connection, 1):
         return None
     since = yesterday(now)
@@ -69,7 +65,6 @@ def since_yesterday(
         failed=recent_runs(connection, _SHOWN, statuses=(RunStatus.FAILED,), since=since, previews=False),
         waiting=recent_runs(connection, _SHOWN, statuses=(RunStatus.QUEUED, *RUNNING)),
         held=held,
-        failing={parked: sum(row.items for row in failures if row.parked == parked) for parked in (True, False)},
     )
 
 

@@ -154,7 +154,8 @@ class ImpactOfDryRun:
             self.not_compared = "too many users and resources are affected in different ways"
 
     def summary(self) -> dict[str, Any]:
-        """The entry of the run's report: the numbers of pairs in total, and by organization and kind."""
+        """The entry of the run's report: the numbers of pairs in total, and by organization and kind, and the number of
+        users who lose access, or None if the rows do not list them all."""
         if self.not_compared:
             return {"notCompared": self.not_compared}
         total = Counter(dict.fromkeys(EFFECTS, 0))
@@ -163,8 +164,11 @@ class ImpactOfDryRun:
             total[row.effect] += row.pairs
             within[row.organization_id, row.kind][row.effect] += row.pairs
         largest = sorted(within.items(), key=lambda item: (-item[1].total(), item[0]))[:MAX_REPORTED]
+        losses = [row for row in self.rows if row.effect == "lose"]
+        losing = {user_id for row in losses for user_id in row.user_ids}
         return {
             **total,
+            "usersWhoLose": len(losing) if all(len(row.user_ids) == row.users for row in losses) else None,
             "organizationCount": len({organization_id for organization_id, _ in within}),
             "largest": [
                 {"organizationId": organization_id, "kind": kind} | {effect: counts[effect] for effect in EFFECTS}

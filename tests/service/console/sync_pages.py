@@ -329,10 +329,13 @@ def visit_sync(visitors: Visitors) -> None:
     visitors.send(Role.APPROVER, "sync", 400, narrow="1", organization="no such")
     states.previewed(office)
     show()
-    made = states.planned(office, dry_run=True)
-    report = {"impact": {"gain": 1, "lose": 1, "change": 0}, "sources": [states.UNREAD]}
-    office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), report=report)
+    for losing in (None, 1):
+        made = states.planned(office, dry_run=True)
+        impact = {"gain": 1, "lose": 1, "change": 0, "usersWhoLose": losing}
+        values = {"finished_at": office.time(), "report": {"impact": impact, "sources": [states.UNREAD]}}
+        office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
     show()
+    visitors.show("runs")
     lost: dict[str, Any] = {
         "organization_id": "acme",
         "kind": "document",

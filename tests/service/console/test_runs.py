@@ -16,7 +16,6 @@ from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
-from tests.service.console.test_run import parked
 
 
 def _row_of(html: str, run: Run) -> str:
@@ -90,8 +89,8 @@ def test_recap_lists_changes_failures_and_waiting_runs(office: Office) -> None:
     states.partial(office)
     failed = [states.failed(office) for _ in range(4)]
     states.previewed(office)
-    held, queued = states.held(office), states.queued(office)
-    parked(office, "no", "no")
+    states.held(office)
+    queued = states.queued(office)
     html = _recap(office, Role.APPROVER)
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert "9 items by 3 runs of 7" in text
@@ -103,12 +102,8 @@ def test_recap_lists_changes_failures_and_waiting_runs(office: Office) -> None:
     assert html.count(f'href="{address("run", id=failed[-1].run_id)}"') == 1
     assert "1 more" in text
     assert "1 failed attempt" in text
-    assert "2 items parked" in text
-    assert "2 deletes to approve" in text
-    assert address("approve", run=held.run_id) in html
+    assert "The access behind the 2 held deletes has ended" in text
     assert address("run", id=queued.run_id) in html
-    viewer = office.browser(Role.VIEWER).get(address("overview"))
-    assert address("approve", run=held.run_id) not in viewer
 
 
 def test_recap_counts_the_runs_that_it_does_not_list(office: Office) -> None:
@@ -139,10 +134,10 @@ def test_recap_includes_what_the_run_in_progress_has_sent(office: Office) -> Non
     run = states.applying(office)
     text = _text(_recap(office, Role.VIEWER))
     assert "0 ended runs changed nothing 3 items so far in the run in progress" in text
-    assert "Failed Nothing Waits" in text
+    assert "Failed Nothing Not ended Run of" in text
     counts = states.counted(folders=2, documents=1, failed=1)
     office.runs.update(run.run_id, RunStatus.APPLYING, counts=counts)
-    assert "Failed Nothing 1 item so far in the run in progress Waits" in _text(_recap(office, Role.VIEWER))
+    assert "Failed Nothing 1 item so far in the run in progress Not ended" in _text(_recap(office, Role.VIEWER))
 
 
 def test_an_unreadable_source_comes_before_held_deletes(office: Office) -> None:
@@ -225,7 +220,7 @@ def test_discarded_deletes_have_one_word_in_the_list_and_on_the_page(office: Off
 def test_recap_of_a_quiet_day_contains_nothing(office: Office) -> None:
     office.runs.cancel(states.queued(office).run_id)
     html = _recap(office, Role.VIEWER)
-    assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 4
+    assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3
 
 
 def test_the_user_of_a_run_has_a_name(office: Office) -> None:
@@ -259,9 +254,10 @@ def test_the_next_run_is_a_verify_or_not(office: Office, schedule: str, verify: 
     assert leads == ("not scheduled" not in shown)
 
 
-def test_previews_show_the_access_that_is_lost(office: Office) -> None:
+def test_previews_show_how_many_users_would_lose_access(office: Office) -> None:
     run = states.planned(office, dry_run=True)
-    values = {"finished_at": office.time(), "report": {"impact": {"gain": 2, "lose": 49, "change": 0}}}
+    impact = {"gain": 2, "lose": 49, "change": 0, "usersWhoLose": 7}
+    values = {"finished_at": office.time(), "report": {"impact": impact}}
     office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
     for page in ("runs", "overview"):
-        assert "49 accesses lost" in _row_of(office.browser(Role.VIEWER).get(address(page)), run)
+        assert "7 users would lose access" in _row_of(office.browser(Role.VIEWER).get(address(page)), run)

@@ -118,7 +118,7 @@ def _runs(connection: Connection, now: datetime) -> dict[str, Any]:
         "held": held,
         "held_until": min((run.held_until for run in held if run.held_until), default=None),
         "names": read_names(connection, [*mentions_of_runs(runs), *mentions]),
-        "recent": since_yesterday(connection, now, held, failures),
+        "recent": since_yesterday(connection, now, held),
         "backend": _backend_state(connection, last, held, failures),
         "causes": {} if ledger_id is None else _failure_causes(connection, ledger_id),
         **_verified(connection, ledger_id),
