@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -23,7 +23,6 @@ from app.backend.webhooks.outbox import disable_endpoint
 from app.backend.webhooks.payload import PublicKeyError
 from app.backend.webhooks.queues import Delivery, DeliveryAttempt, Queue
 from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
-from app.backend.webhooks.scheduler import Scheduler
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
 from app.foundation.clock import Clock, Sleep, epoch_ms, from_epoch_ms
@@ -70,14 +69,14 @@ class DeliveryWorker:
     sleep: Sleep
     entropy: random.Random
     send: Send
-    scheduler: Scheduler = field(default_factory=Scheduler)
-    """Shared by the workers of a process."""
+    polling: Lock = field(default_factory=Lock)
+    """Shared by the workers of a process. One polls the database, and the others wait for it."""
     _tidied_at: int = field(default=0, init=False)
 
     def run(self, stop: Event) -> None:
         """Works until ``stop`` is set, and finishes the current request."""
         while not stop.is_set():
-            with self.scheduler.polling:
+            with self.polling:
                 queue = self._next_queue(stop)
             if queue is not None:
                 try:
@@ -90,13 +89,11 @@ class DeliveryWorker:
         pause = POLL_S
         while not stop.is_set():
             try:
-                self.scheduler.slot_freed.clear()
                 queue = self._claim()
                 if queue is not None:
                     return queue
                 if not self.tidy():
-                    # A due queue may belong to an API key without a free slot.
-                    self.scheduler.slot_freed.wait(POLL_S)
+                    stop.wait(POLL_S)
                 pause = POLL_S
             except Exception as error:  # noqa: BLE001 - polling must go on
                 pause = min(2 * pause, _MAX_DATABASE_PAUSE_S)
@@ -105,21 +102,15 @@ class DeliveryWorker:
         return None
 
     def _claim(self) -> Queue | None:
-        queue = queues.claim(self.engine, new_id(self.entropy), self._now(), self.scheduler.choose)
-        if queue is not None:
-            self.scheduler.begin(queue.api_key_id)
-        return queue
+        return queues.claim(self.engine, new_id(self.entropy), self._now())
 
     def _work(self, queue: Queue, stop: Event) -> None:
-        try:
-            now = self._now()
-            turn = _Turn(now, queue.failures, queue.delivered_at)
-            while not stop.is_set() and self._deliver_next(queue, turn):
-                if self._now() - now > TURN_MS:
-                    break
-            self._release(queue, turn)
-        finally:
-            self.scheduler.end(queue.api_key_id)
+        now = self._now()
+        turn = _Turn(now, queue.failures, queue.delivered_at)
+        while not stop.is_set() and self._deliver_next(queue, turn):
+            if self._now() - now > TURN_MS:
+                break
+        self._release(queue, turn)
 
     def tidy(self) -> bool:
         """Deletes a batch of old messages once per hour. Returns whether there may be more."""
@@ -222,7 +213,7 @@ class DeliveryWorker:
                 queues.release(
                     connection,
                     queue,
-                    # At least now, so that the other queues of the API key go first.
+                    # At least now, so that the other queues go first.
                     not_before=max(turn.not_before, self._now()),
                     failures=turn.failures,
                     delivered_at=turn.delivered_at,
@@ -242,11 +233,11 @@ def _log_error(error: Exception) -> None:
 
 def run_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> None:
     """Runs workers in threads until ``stop`` is set, and waits for them."""
-    scheduler = Scheduler(count)
+    polling = Lock()
     threads: list[Thread] = []
     for index in range(count):
         worker = make()
-        worker.scheduler = scheduler
+        worker.polling = polling
         # A daemon thread does not keep alive a process that ends without setting `stop`.
         threads.append(Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True))
     for thread in threads:

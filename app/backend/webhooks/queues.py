@@ -4,25 +4,19 @@ A worker leases a queue, and no other worker sends to its target until the lease
 takes over after the lease, and sends the unrecorded message again with the same id.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, bindparam, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, bindparam, case, delete, insert, select, tuple_, update
 
-from app.backend.webhooks.scheduler import DueKey
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
-from app.foundation.database.engine import is_sqlite, reading, writing
+from app.foundation.database.engine import reading, writing
 
 LEASE_MS = 90_000
 _QUEUE = WEBHOOK_QUEUE.c
 _DELIVERY = WEBHOOK_DELIVERY.c
-_HAS_FAILED = case((_QUEUE.failures > 0, 1), else_=0)
 _DELETE_BATCH = 200
-_MAX_QUEUES = 10_000
-_MAX_KEYS = 3
-"""How many due API keys a claim tries, because other processes may be faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +50,31 @@ class DeliveryAttempt(NamedTuple):
     outcome: Outcome
 
 
-def claim(engine: Engine, holder: str, now: int, choose: Callable[[Sequence[DueKey]], Sequence[str]]) -> Queue | None:
-    """Leases a queue with a due delivery of the API keys that ``choose`` returns to ``holder``: first queues without
-    failures, then the one that has waited longest."""
-    ready = (
-        select(_QUEUE.api_key_id, _HAS_FAILED.label("failed"), _QUEUE.not_before)
+def claim(engine: Engine, holder: str, now: int) -> Queue | None:
+    """Leases a queue with a due delivery to ``holder``: first queues without failures, then the one that has waited
+    longest."""
+    first = (
+        select(_QUEUE.api_key_id, _QUEUE.target)
         .where(_QUEUE.due_at <= now, _QUEUE.not_before <= now)
-        .order_by(_QUEUE.due_at)
-        .limit(_MAX_QUEUES)
-        .subquery()
+        .order_by(case((_QUEUE.failures > 0, 1), else_=0), _QUEUE.not_before)
+        .limit(1)
     )
-    columns = (ready.c.api_key_id, func.min(ready.c.failed), func.min(ready.c.not_before))
     # A read, because each write would block SQLite's other writers.
     with reading(engine) as connection:
-        rows = connection.execute(select(*columns).group_by(ready.c.api_key_id)).all()
-    for api_key_id in choose([DueKey(key, bool(has_failed), since) for key, has_failed, since in rows])[:_MAX_KEYS]:
-        queue = _lease(engine, holder, now, api_key_id)
-        if queue is not None:
-            return queue
-    return None
+        if connection.execute(first).one_or_none() is None:
+            return None
+    leased_until = now + LEASE_MS
+    with writing(engine) as connection:
+        found = connection.execute(first.with_for_update(skip_locked=True)).one_or_none()
+        if found is None:
+            return None
+        row = connection.execute(
+            update(WEBHOOK_QUEUE)
+            .where(_QUEUE.api_key_id == found.api_key_id, _QUEUE.target == found.target)
+            .values(not_before=leased_until, holder=holder)
+            .returning(_QUEUE.failures, _QUEUE.delivered_at)
+        ).one()
+    return Queue(found.api_key_id, found.target, holder, leased_until, row.failures, row.delivered_at)
 
 
 def next_delivery(connection: Connection, queue: Queue, now: int) -> Delivery | None:
@@ -206,25 +206,6 @@ def delete_old_messages(engine: Engine, before: int) -> int:
                 key = tuple_(table.c.api_key_id, table.c.message_id) == tuple_(bindparam("key"), bindparam("message"))
                 connection.execute(delete(table).where(key), keys)
     return len(old)
-
-
-def _lease(engine: Engine, holder: str, now: int, api_key_id: str) -> Queue | None:
-    leased_until = now + LEASE_MS
-    ready = (_QUEUE.api_key_id == api_key_id, _QUEUE.due_at <= now, _QUEUE.not_before <= now)
-    with writing(engine) as connection:
-        first = select(_QUEUE.target).where(*ready).order_by(_HAS_FAILED, _QUEUE.not_before).limit(1)
-        if not is_sqlite(connection):
-            first = first.with_for_update(skip_locked=True)
-        target = connection.scalar(first)
-        if target is None:
-            return None
-        row = connection.execute(
-            update(WEBHOOK_QUEUE)
-            .where(_QUEUE.api_key_id == api_key_id, _QUEUE.target == target)
-            .values(not_before=leased_until, holder=holder)
-            .returning(_QUEUE.failures, _QUEUE.delivered_at)
-        ).one()
-    return Queue(api_key_id, target, holder, leased_until, row.failures, row.delivered_at)
 
 
 def _in_queue(api_key_id: str, target: str) -> tuple[Any, ...]:
