@@ -44,7 +44,7 @@ def freeze_garbage_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. ``log`` is the file with its output. None: it shares standard error."""
+    """One process. ``log`` is the file with its output. None: it shares the parent's output."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -166,6 +166,10 @@ class Children:
         """Returns when ``stop`` is set. Raises ``ChildEndedError`` if a child ends before."""
         while not stop.wait(0.2):
             self.check()
+
+    def forget(self, child: Child) -> None:
+        """Stops watching a child that has ended."""
+        self._children.remove(child)
 
     def end(self, *, quickly: bool = False) -> None:
         """Ends all children, the last one started first. ``quickly``: without waiting for open connections."""

@@ -16,7 +16,7 @@ from app.client.registration import register
 from app.commands.bootstrap.outgoing import backend_client, new_workspace
 from app.commands.bootstrap.requirements import SetUpError
 from app.foundation.files import make_folder, write_file
-from app.foundation.processes import Children
+from app.foundation.processes import Child, Children
 from app.http.listening import BindError, bind, wait_until_ready
 from app.http.tokens import TokenSet
 from app.settings import Settings, load_settings
@@ -139,8 +139,11 @@ def _free_ports() -> tuple[int, int]:
         return first.getsockname()[1], second.getsockname()[1]
 
 
-def start(name: Literal["backend", "service", "worker"], demo: DemoEnvironment, children: Children) -> None:
-    """Starts a process. Raises ``SetUpError`` if another program, mistaken for it, listens at its address."""
+def start(name: Literal["backend", "service", "sync", "worker"], demo: DemoEnvironment, children: Children) -> Child:
+    """Starts a process. Raises ``SetUpError`` if another program, mistaken for it, listens at its address.
+
+    ``sync`` writes to this terminal, the others into files.
+    """
     ports = {"backend": demo.backend_port, "service": demo.service_port}
     if name in ports:
         try:
@@ -150,14 +153,16 @@ def start(name: Literal["backend", "service", "worker"], demo: DemoEnvironment, 
     command = {
         "backend": ["backend", "serve", "--port", str(demo.backend_port)],
         "service": ["serve"],
+        "sync": ["sync"],
         "worker": ["worker"],
     }[name]
-    children.start(
+    parent = [] if name == "sync" else ["--parent", str(os.getpid())]
+    return children.start(
         name,
-        [*command, "--config", str(demo.settings_file), "--parent", str(os.getpid())],
+        [*command, "--config", str(demo.settings_file), *parent],
         # Variables of the caller belong to other installations.
         environment={key: value for key, value in os.environ.items() if not key.startswith("USHER_")},
-        log=demo.folder / f"{name}.log",
+        log=None if name == "sync" else demo.folder / f"{name}.log",
     )
 
 

@@ -3,18 +3,15 @@
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import SystemRandom
 from threading import Event
-from typing import Any
 
 import requests
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from app.commands.bootstrap.outgoing import backend_client
@@ -22,16 +19,14 @@ from app.commands.demo.environment import DemoEnvironment, create_workspace, pre
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
 from app.commands.frame import CommandError
 from app.commands.screen import print_note, show_table
+from app.commands.sync import EXIT_INCOMPLETE
 from app.foundation.audit import Actor, Audit, AuditAction
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import disposing, open_engine, writing
-from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 from app.foundation.text import printable
 from app.service.console.credentials import token_digest
 from app.service.console.sessions import Sessions
-
-SYNC_TIMEOUT = 120.0
 
 
 def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
@@ -85,14 +80,13 @@ def _show(demo: DemoEnvironment, children: Children, console: Console, stop: Eve
     wait_for(demo.service_url, children)
     print_step("service", demo.service_url)
     print_step("permissions", f"the backend calls {register_service(demo)}")
-    run = _sync(demo, children, stop)
+    print_step("sync", f"usher sync --config {demo.settings_file}")
+    sys.stdout.flush()
+    _sync(demo, children, stop)
     if stop.is_set():
         return
-    kinds = [
-        f"{sum(outcomes.get('done', 0) for outcomes in actions.values())} {kind}"
-        for kind, actions in run["counts"].items()
-    ]
-    print_step("sync", f"{run['status']} with {run['calls']} calls: {', '.join(kinds) or 'nothing to do'}")
+    # Not before the sync: a worker syncs at once if nothing did.
+    start("worker", demo, children)
     console.print()
     with backend_client(demo.settings()) as client:
         answers = list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", _admin_headers(demo)))
@@ -108,37 +102,15 @@ def _admin_headers(demo: DemoEnvironment) -> dict[str, str]:
     return {"Authorization": f"Bearer {demo.token_file.read_text('utf-8').strip()}"}
 
 
-def _sync(demo: DemoEnvironment, children: Children, stop: Event) -> dict[str, Any]:
-    """Requests a run over HTTP and waits for its end. Returns its JSON."""
-    columns: tuple[Any, ...] = (
-        TextColumn("  [bold]sync[/bold]         {task.description:<10}"),
-        BarColumn(bar_width=32),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with bare_session() as session, Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bars:
-        session.headers.update(_admin_headers(demo))
-        response = session.post(f"{demo.service_url}/resync", json={}, timeout=30)
-        response.raise_for_status()
-        url = demo.service_url + response.headers["Location"]
-        # Not before the request: a worker queues a first run itself if none is queued.
-        start("worker", demo, children)
-        bar = bars.add_task("queued", total=None)
-        deadline = time.monotonic() + SYNC_TIMEOUT
-        while time.monotonic() < deadline:
-            run: dict[str, Any] = session.get(url, timeout=30).json()
-            outcomes = [outcomes for actions in run["counts"].values() for outcomes in actions.values()]
-            total = sum(sum(numbers.values()) for numbers in outcomes)
-            planned = sum(numbers.get("planned", 0) for numbers in outcomes)
-            bars.update(bar, description=run["status"], total=total or None, completed=total - planned)
-            if run["status"] == "failed":
-                raise CommandError(f"the sync failed: {printable(str(run['error']))}")
-            if run["status"] in {"done", "partial", "held", "cancelled"}:
-                return run
-            children.check()
-            if stop.wait(0.1):
-                return run
-    raise CommandError(f"the sync did not end within {SYNC_TIMEOUT:.0f} seconds")
+def _sync(demo: DemoEnvironment, children: Children, stop: Event) -> None:
+    """Runs ``usher sync``, which shows its progress and its summary."""
+    sync = start("sync", demo, children)
+    try:
+        children.watch(stop)
+    except ChildEndedError as error:
+        if error.child is not sync or sync.process.returncode not in {0, EXIT_INCOMPLETE}:
+            raise
+        children.forget(sync)
 
 
 def _show_answers(answers: Sequence[AnsweredCase]) -> None:
