@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from app.commands.bootstrap.application import Application
 from app.commands.bootstrap.outgoing import configured_sources
 from app.commands.bootstrap.requirements import SetUpError
 from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
-from app.foundation.database.engine import reading
-from app.foundation.database.errors import cause_of
 from app.settings import Settings
-from app.sync.runs.files import UploadedFile, file_of, write_file
-from app.sync.runs.lock import SyncLock
-from app.sync.runs.run import Run, RunStatus, WhatIf
-
-if TYPE_CHECKING:
-    from app.client.records import Observer
-    from app.sync.apply.progress import Progress
-    from app.sync.runs.engine import SyncEngine
+from app.sync.runs.files import UploadedFile, write_file
+from app.sync.runs.run import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,38 +82,6 @@ def uploaded_sources(settings: Settings, file: UploadedFile) -> Iterator[Replace
     with tempfile.TemporaryDirectory(prefix="usher-preview-") as folder:
         path = write_file(file, Path(folder))
         yield replace_sources(settings.directory, {file.source: path}, {file.source: file.name})
-
-
-def execute_run(
-    run_id: str,
-    lock: SyncLock,
-    progress: Progress,
-    stop: Event,
-    *,
-    parts: Application,
-    engine: SyncEngine,
-    observer: Observer,
-) -> Run:
-    """Executes a queued run as ``SyncEngine.execute``: with ``engine``, or if it previews an uploaded file, with an
-    engine that reads this file. ``observer`` receives the calls of the latter."""
-    with reading(parts.engine) as connection:
-        file = file_of(connection, run_id)
-    if file is None:
-        return engine.execute(run_id, lock=lock, progress=progress, stop=stop)
-    with ExitStack() as stack:
-        try:
-            replaced = stack.enter_context(uploaded_sources(parts.settings, file))
-            sources = replaced.sources(parts.settings, stop)
-            of_file = parts.sync_engine(stop=stop, observer=observer, sources=sources, what_if=replaced.what_if)
-            stack.callback(of_file.client.close)
-        except ReplacementError as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"the worker cannot write {file.name} to its temporary folder: {cause_of(error)}"
-        else:
-            return of_file.execute(run_id, lock=lock, progress=progress, stop=stop)
-    now = parts.clock()
-    return parts.runs.move(run_id, RunStatus.QUEUED, RunStatus.FAILED, error=problem, finished_at=now)
 
 
 def _file(name: str, path: Path, shown: str) -> FileSourceSettings:
