@@ -155,7 +155,7 @@ class BackendClient:
             if token is None:
                 return
             if token in seen:
-                raise OutcomeUnknown(operation.name, "the backend repeated a page token", tries=len(seen) + 1)
+                raise OutcomeUnknown(operation.name, "the backend repeated a page token")
             seen.add(token)
             request = request.model_copy(update={"page_token": token})
 

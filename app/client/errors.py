@@ -73,23 +73,24 @@ class CredentialsRefused(BackendRefused):
 class OperationMissing(ClientError):  # noqa: N818 - as above
     """The backend does not have the operation.
 
-    ``has_envelope``: the response was an error of the API, not an arbitrary page. ``own_error``: it may also mean that
-    the object of the call does not exist.
+    ``has_envelope``: the response was an error of the API, not an arbitrary page. ``may_mean_missing_object``: the
+    object of the call may not exist, and the backend have the operation.
     """
 
-    def __init__(self, operation: str, message: str, http_code: int, *, has_envelope: bool, own_error: bool) -> None:
+    def __init__(
+        self, operation: str, message: str, http_code: int, *, has_envelope: bool, may_mean_missing_object: bool
+    ) -> None:
         super().__init__(operation, message)
         self.http_code = http_code
         self.has_envelope = has_envelope
-        self.own_error = own_error
+        self.may_mean_missing_object = may_mean_missing_object
 
 
 class _GaveUp(ClientError):  # noqa: N818 - as above
     """The base of the errors below. ``stopped``: the stop event ended the call, not the retry policy."""
 
-    def __init__(self, operation: str, message: str, *, tries: int, stopped: bool = False) -> None:
+    def __init__(self, operation: str, message: str, *, stopped: bool = False) -> None:
         super().__init__(operation, message)
-        self.tries = tries
         self.stopped = stopped
 
 

@@ -239,14 +239,16 @@ def _partial_answer(operation: Operation[RequestT, ResultT], error: ContractErro
 def _missing(
     operation: Operation[RequestT, ResultT], http_code: int, error: ContractError, *, has_envelope: bool
 ) -> ClientError:
-    is_own_error = has_envelope and error.status is Status.NOT_FOUND and Status.NOT_FOUND in operation.errors
-    if is_own_error and operation.tier is Tier.CORE:
+    may_mean_missing_object = has_envelope and error.status is Status.NOT_FOUND and Status.NOT_FOUND in operation.errors
+    if may_mean_missing_object and operation.tier is Tier.CORE:
         return refusal(operation, error)
     message = (
         f"the backend does not have this operation (HTTP {http_code}: {error.message});"
         " see that backend.base_url has no version or path in it"
     )
-    return OperationMissing(operation.name, message, http_code, has_envelope=has_envelope, own_error=is_own_error)
+    return OperationMissing(
+        operation.name, message, http_code, has_envelope=has_envelope, may_mean_missing_object=may_mean_missing_object
+    )
 
 
 def _is_unclear(http_code: int, status: Status, *, has_status: bool) -> bool:

@@ -166,12 +166,12 @@ class CallState:
         why = f"{reason} ({'stopped ' if stopped else ''}after {tried})"
         error: ClientError
         if self.unclear:
-            error = OutcomeUnknown(self.operation, f"outcome unknown: {why}", tries=self.tries, stopped=stopped)
+            error = OutcomeUnknown(self.operation, f"outcome unknown: {why}", stopped=stopped)
         elif isinstance(last, Throttled):
             message = f"throttled: {why}, {self.waited:.0f} s of waiting"
-            error = RateLimited(self.operation, message, tries=self.tries, stopped=stopped)
+            error = RateLimited(self.operation, message, stopped=stopped)
         else:
-            error = NotReached(self.operation, f"not reached: {why}", tries=self.tries, stopped=stopped)
+            error = NotReached(self.operation, f"not reached: {why}", stopped=stopped)
         error.failure = last.failure if last is not None else None
         return error
 

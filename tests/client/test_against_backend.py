@@ -94,7 +94,7 @@ def test_refusals_have_their_error_classes(
     assert caught.value.status is Status.NOT_FOUND
     with pytest.raises(OperationMissing) as missing:
         owner.call(operations.DELETE_FOLDER, DeleteFolderRequest(organization_id="nowhere", folder_id="x"))
-    assert missing.value.own_error
+    assert missing.value.may_mean_missing_object
 
 
 def test_existing_items_are_recognized(owner: BackendClient) -> None:

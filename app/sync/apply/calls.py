@@ -192,7 +192,7 @@ class CallSender:
     ) -> Outcomes:
         """Judges a 404: the backend lacks the operation, or the object of the call does not exist."""
         extended = contract.by_name(operation).tier is Tier.EXTENDED
-        about_objects = error.has_envelope and error.own_error
+        about_objects = error.has_envelope and error.may_mean_missing_object
         if not about_objects or (extended and self._probe_shows_unsupported(operation, items[0], outcome)):
             if not extended:
                 title = contract.by_name(operation).title

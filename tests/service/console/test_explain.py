@@ -398,7 +398,7 @@ def test_the_answers_are_compared() -> None:
     assert compare(_backend(None), QUESTION, DENIED).problem
 
     def away(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
-        raise NotReached("get_permissions", "nobody is there", tries=1)
+        raise NotReached("get_permissions", "nobody is there")
 
     assert compare(away, QUESTION, DENIED) == Comparison(
         problem="The backend did not answer: get_permissions: nobody is there"

@@ -120,7 +120,7 @@ def test_a_backend_that_cannot_sign_is_left_alone_for_a_while() -> None:
     def generate(request: GenerateSignatureRequest) -> Answer[Signature]:
         calls.append(request.to_wire())
         if len(calls) == 1:
-            raise OperationMissing("generate_signature", "no", 404, has_envelope=True, own_error=False)
+            raise OperationMissing("generate_signature", "no", 404, has_envelope=True, may_mean_missing_object=False)
         return Answer(Signature(signature="s"), "ok")
 
     sign = BackendSigner(generate, timeout=1, monotonic=passing.monotonic)
