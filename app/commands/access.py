@@ -153,12 +153,12 @@ class _Listing:
     @property
     def head(self) -> dict[str, object]:
         """The fields before the entries."""
+        from app.service.admin.listing_wire import openness_to_wire
+
         head: dict[str, object] = {"organizationId": self._query.organization_id, "at": utc_text(self._query.at)}
         if (denied := self.first.denied) is not None:
             head["denied"] = {"rule": denied.rule.value, "reason": denied.reason}
-        if self.first.openness is not None:
-            head["openTo"] = self.first.openness.to_wire()
-        return head
+        return {**head, **openness_to_wire(self.first.openness)}
 
     def tail(self) -> Mapping[str, object]:
         """The fields after the entries."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from app.foundation.audit import Actor, AuditAction
 
-MAX_REASON = 1000
-
 reason_option = click.option("--reason", metavar="TEXT", help="Why, for the audit log.")
 
 
 def stored_reason(reason: str | None) -> str | None:
     """The reason as the audit log stores it."""
+    from app.foundation.audit import MAX_REASON
+
     return None if reason is None else printable(reason, limit=MAX_REASON)
 
 

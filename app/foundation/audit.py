@@ -66,7 +66,9 @@ action was interrupted."""
 _AUDIT = AuditRow.__table__
 _MAX_ID = 2**31 - 1
 """PostgreSQL rejects a larger value for this column."""
-_MAX_LENGTHS = {"actor": 200, "subject": 1000, "reason": 1000, "outcome": 500, "address": 100, "request_id": 128}
+MAX_REASON = 1000
+"""The most characters of a reason."""
+_MAX_LENGTHS = {"actor": 200, "subject": 1000, "reason": MAX_REASON, "outcome": 500, "address": 100, "request_id": 128}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

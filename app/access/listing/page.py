@@ -89,10 +89,6 @@ class Openness:
             return f"public: open to every user, {self.records:,} in the directory"
         return f"{self.access_type or 'organization'}: open to members, {self.records:,} in the directory"
 
-    def to_wire(self) -> dict[str, object]:
-        """As a JSON object."""
-        return {"accessType": self.access_type, "to": self.to, "records": self.records}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPage:

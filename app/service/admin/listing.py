@@ -4,7 +4,7 @@ Each page is exact for the revision that it names. All pages of a list have the 
 model changes between two pages, the next page is that of the new revision, after the last entry of the page before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from flask import Blueprint, Response
@@ -14,6 +14,7 @@ from app.access.decision.decide import DecisionPolicy
 from app.access.listing.page import AccessPage
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
+from app.access.records import User
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.ids import may_be_stored
@@ -56,7 +57,7 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
     def resources() -> Response:
         min_revision = requested_revision()
         query = read_body(ListResourcesRequest)
-        cursor = _Cursor(query, clock, has_type=True)
+        cursor = _Cursor(query, clock, RESOURCE_TYPES)
         entries = ResourceList(
             organization_id=query.organization_id,
             user_id=query.user_id,
@@ -73,7 +74,7 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
     def users() -> Response:
         min_revision = requested_revision()
         query = read_body(ListUsersRequest)
-        cursor = _Cursor(query, clock, has_type=False)
+        cursor = _Cursor(query, clock, [User.kind])
         entries = UserList(
             organization_id=query.resource.organization_id or query.resource.id,
             type=query.resource.type,
@@ -92,15 +93,15 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
 class _Cursor:
     """The position of a page in its list. The token also has the revision and the moment of the first page."""
 
-    def __init__(self, request: ListRequest, clock: Clock, *, has_type: bool) -> None:
-        """``has_type``: whether keys are a type and an id. Raises ``InvalidArgument`` for a token of another list."""
+    def __init__(self, request: ListRequest, clock: Clock, kinds: Collection[str]) -> None:
+        """``kinds``: those of the entries. Raises ``InvalidArgument`` for a token of another list."""
         self.page_size = request.page_size or PAGE_ROWS
         self.key: list[str] = []
-        """The key of the last entry of the page before. Empty for the first page."""
+        """The kind and id of the last entry of the page before. Empty for the first page."""
         self.at = request.at or clock()
         """The moment of the list."""
         self._query = request.query
-        self._has_type = has_type
+        self._kinds = kinds
         self._first_revision: int | None = None
         if request.page_token:
             self._first_revision, self.at, self.key = self._read_token(request.page_token)
@@ -113,26 +114,16 @@ class _Cursor:
             wire["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
         if page.has_more:
             last = page.entries[-1]
-            key = [last.kind, last.item_id] if self._has_type else [last.item_id]
-            wire["nextPageToken"] = page_token(self._query, [first, epoch_ms(self.at), *key])
+            wire["nextPageToken"] = page_token(self._query, [first, epoch_ms(self.at), last.kind, last.item_id])
         return wire
 
     def _read_token(self, token: str) -> tuple[int, datetime, list[str]]:
         match read_page_token(token, self._query):
-            case [int(revision), int(at), *key]:
+            case [int(revision), int(at), str(kind), str(item_id)] if kind in self._kinds and may_be_stored(item_id):
                 try:
                     # A moment in the request is repeated for each page, and may be before 1970.
-                    return revision, from_epoch_ms(at), self._checked_key(key)
+                    return revision, from_epoch_ms(at), [kind, item_id]
                 except (ValueError, OverflowError) as error:
                     raise invalid_page_token() from error
-            case _:
-                raise invalid_page_token()
-
-    def _checked_key(self, key: Sequence[int | str]) -> list[str]:
-        match key:
-            case [str(kind), str(item_id)] if self._has_type and kind in RESOURCE_TYPES and may_be_stored(item_id):
-                return [kind, item_id]
-            case [str(item_id)] if not self._has_type and may_be_stored(item_id):
-                return [item_id]
             case _:
                 raise invalid_page_token()

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.base import Id
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
-from app.foundation.audit import AuditAction, subject_of_refused
+from app.foundation.audit import MAX_REASON, AuditAction, subject_of_refused
 from app.foundation.text import named
 from app.http.errors import answer_error
 from app.http.json import json_response
@@ -35,7 +35,6 @@ _log = structlog.stdlib.get_logger(__name__)
 
 MAX_IDS = 10_000
 MAX_ITEMS = 1_000
-MAX_REASON = 1000
 
 _ItemKind = Literal[
     "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
