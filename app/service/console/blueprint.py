@@ -43,12 +43,6 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
-_KEPT_FIELDS = {
-    "approve": ("run", "reason"),
-    "discard": ("run", "reason"),
-    "sync": ("preview", "verify", "organizations", "users", "reason"),
-}
-"""The form fields that are kept if the session ended before the form was sent."""
 _MAX_BACK = 1024
 """Characters of a URL to return to: the limit of a sign-in through the issuer."""
 
@@ -165,7 +159,7 @@ def _about_calls(console: Console) -> str:
 def _page_of_form() -> str:
     """The URL of the page of a sent form, with its fields unless they are too long. Empty if none are kept."""
     name = request.path.removeprefix(f"{PREFIX}/")
-    fields = {field: request.form.get(field, "") for field in _KEPT_FIELDS.get(name, ())}
+    fields = {field: request.form.get(field, "") for field in VIEWS.kept_fields(name)}
     if not fields:
         return ""
     url = address(name, **fields)

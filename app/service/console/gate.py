@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from werkzeug.exceptions import Forbidden
 
 from app.access.index.turns import DatabaseTurns
-from app.foundation.audit import Actor, Audit, AuditAction
+from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.service.console.cookies import Cookie
@@ -24,8 +24,6 @@ from app.service.console.sessions import Operator, Session, Sessions, form_token
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
-from app.sync.runs.audit import audited
-from app.sync.runs.lifecycle import AuditHook
 
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -126,7 +124,7 @@ class ConsoleGate:
         is_valid = self._issuer_prefix and session.credential.startswith(self._issuer_prefix)
         return CredentialOwner(session.name, session.role) if is_valid else None
 
-    def require_role(self, role: Role) -> None:
+    def authorize(self, role: Role) -> None:
         """Raises ``SignInNeeded``, ``RoleTooLow`` if the operator's role does not include ``role``, or ``Forbidden``
         for a form without a valid form token."""
         operator = self.operator()
@@ -142,10 +140,6 @@ class ConsoleGate:
     def audit_refusal(self, actor: Actor, subject: str, reason: str) -> None:
         """Writes an audit row for a signed-in operator whose request was refused."""
         self.refusals.record(actor, subject, reason, key=f"refused {actor.way} {actor.name}")
-
-    def audit_hook(self, actor: Actor, action: AuditAction, reason: str | None = None) -> AuditHook:
-        """A callback that writes an audit row for an action on a run."""
-        return audited(self.audit, actor, action, reason)
 
 
 def _is_same(token: str, expected: str) -> bool:

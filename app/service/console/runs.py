@@ -1,4 +1,4 @@
-"""What several pages do with runs: find one, show its status, queue one, and answer a conflict."""
+"""Helpers for pages about runs: find a run, show its status, queue a run, and answer a conflict."""
 
 import re
 from collections.abc import Collection
@@ -7,16 +7,16 @@ from datetime import datetime
 from flask import Response
 from sqlalchemy import Connection
 
-from app.foundation.audit import AuditAction
+from app.foundation.audit import MAX_REASON, AuditAction
 from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.urls import address, go_to
+from app.sync.runs.audit import audited
 from app.sync.runs.run import Run, RunNotFoundError, RunRequest, RunStatus, row_of, run_from
 from app.sync.runs.status import held_runs
 
 RUN_ID = re.compile(r"[!-~]{1,200}")
-MAX_REASON = 1000
 
 
 def find_run(console: Console, run_id: str) -> Run:
@@ -32,12 +32,12 @@ def read_run(connection: Connection, run_id: str) -> Run:
     return run_from(row_of(connection, run_id))
 
 
-def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held_now``, ``discarded``
+def shown_status(run: Run, held: Collection[str], now: datetime) -> str:
+    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held``, ``discarded``
     for one whose deletes were discarded."""
     if run.decision == "discarded":
         return run.decision
-    if run.status is not RunStatus.HELD or run.run_id in held_now:
+    if run.status is not RunStatus.HELD or run.run_id in held:
         return run.status.value
     return "expired" if has_expired(run, now) else "superseded"
 
@@ -61,7 +61,7 @@ def reason_error(reason: str) -> str:
 
 def enqueue(console: Console, request: RunRequest, action: AuditAction) -> Response:
     """Queues a run, writes an audit row about the action, and redirects to the run's page."""
-    audit_hook = console.gate.audit_hook(console.operator.actor, action, request.asked_reason)
+    audit_hook = audited(console.gate.audit, console.operator.actor, action, request.asked_reason)
     run, _ = console.parts.runs.enqueue(request, audit_hook=audit_hook)
     return go_to(address("run", id=run.run_id))
 

@@ -3,7 +3,7 @@
 A page module registers its views when it is imported. A view is called after the operator's role has been checked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from flask import Blueprint, Response
@@ -20,13 +20,18 @@ class Views:
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
         self._upload_limits: dict[str, int] = {}
+        self._kept_fields: dict[str, Sequence[str]] = {}
 
     def get(self, name: str, role: Role | None = Role.VIEWER) -> Callable[[View], View]:
         """Registers the view for GET of a page. ``role`` None: no session is required."""
         return partial(self._add, "GET", name, role)
 
-    def post(self, name: str, role: Role | None, *, max_bytes: int = 0) -> Callable[[View], View]:
-        """Registers the view for POST of a page. ``max_bytes``: the form may contain files, up to this limit."""
+    def post(
+        self, name: str, role: Role | None, *, max_bytes: int = 0, kept: Sequence[str] = ()
+    ) -> Callable[[View], View]:
+        """Registers the view for POST of a page. ``max_bytes``: the form may contain files, up to this limit. ``kept``:
+        the form fields that are kept if the session ended before the form was sent."""
+        self._kept_fields[name] = kept
         if max_bytes:
             self._upload_limits[f"POST {name}"] = max_bytes
         return partial(self._add, "POST", name, role)
@@ -47,6 +52,9 @@ class Views:
         self._views.append((method, name, role, view))
         return view
 
+    def kept_fields(self, name: str) -> Sequence[str]:
+        return self._kept_fields.get(name, ())
+
     def upload_limits(self, blueprint: str) -> dict[str, int]:
         """The endpoints of forms that may contain files → the limit of their bodies in bytes."""
         return {f"{blueprint}.{name}": limit for name, limit in self._upload_limits.items()}
@@ -60,7 +68,7 @@ class Views:
 
 def _call(console: Console, role: Role | None, view: View) -> Response:
     if role is not None:
-        console.gate.require_role(role)
+        console.gate.authorize(role)
     return view(console)
 
 

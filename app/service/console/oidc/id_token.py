@@ -45,8 +45,8 @@ def library_call() -> Iterator[None]:
 def _describe(error: Exception) -> str:
     """The error for the log: the claim or code that it is about, or its class. Never a token."""
     cause = getattr(error, "claim", "") or getattr(error, "error", "")
-    is_short = isinstance(cause, str) and cause.isascii() and cause.isprintable() and len(cause) <= 60
-    return f"its answer is not valid ({(is_short and cause) or type(error).__name__})"
+    is_usable = isinstance(cause, str) and cause.isascii() and cause.isprintable() and len(cause) <= 60
+    return f"its answer is not valid ({(is_usable and cause) or type(error).__name__})"
 
 
 class IdToken:
@@ -65,7 +65,7 @@ class IdToken:
         self._text = text
         self._key_id = header.get("kid")
 
-    def verified(self, keys: Sequence[Any]) -> jwt.Token | None:
+    def verified(self, keys: Sequence[jwk.Key]) -> jwt.Token | None:
         """The decoded token, whose signature is valid. None: none of these keys signed it."""
         for key in keys:
             if self._key_id is not None and key.kid != self._key_id:
@@ -95,18 +95,18 @@ def valid_claims(
     return dict(claims)
 
 
-def verifying_keys(descriptions: Sequence[Any]) -> list[Any]:
+def verifying_keys(descriptions: Sequence[Any]) -> list[jwk.Key]:
     """The keys of a JWK set that can verify ID tokens. The others are skipped."""
     return [key for description in descriptions[:_MAX_KEYS] if (key := _verifying_key(description)) is not None]
 
 
-def _verifying_key(description: Any) -> Any:
+def _verifying_key(description: Any) -> jwk.Key | None:
     """The key that a JWK describes. None: it cannot verify ID tokens."""
     try:
-        key: Any = jwk.import_key(description) if _is_for_signatures(description) else None
+        key = jwk.import_key(description) if _is_for_signatures(description) else None
     except _MALFORMED:
         return None
-    is_weak = key is not None and description["kty"] == "RSA" and key.public_key.key_size < _MIN_RSA_BITS
+    is_weak = isinstance(key, jwk.RSAKey) and key.public_key.key_size < _MIN_RSA_BITS
     return None if is_weak else key
 
 

@@ -63,8 +63,8 @@ class Attempt:
 
 def begin_attempt(clock: Clock, random: Random, *, back: str) -> Attempt:
     """A new attempt. ``random`` must not be predictable."""
-    is_short = back.isprintable() and len(back.encode()) <= _MAX_PATH_BYTES
-    return Attempt(epoch_ms(clock()), f"{random.getrandbits(256):064x}", back if is_short else "")
+    is_usable = back.isprintable() and len(back.encode()) <= _MAX_PATH_BYTES
+    return Attempt(epoch_ms(clock()), f"{random.getrandbits(256):064x}", back if is_usable else "")
 
 
 def attempt_from_cookie(cookie: str, clock: Clock) -> Attempt | None:

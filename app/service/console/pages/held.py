@@ -21,6 +21,7 @@ from app.service.console.views import VIEWS
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.summary import largest_impact
+from app.sync.runs.audit import audited
 from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import HeldRun, held_runs, superseded_by
 
@@ -93,8 +94,8 @@ def decision_form(console: Console) -> Response:
     return _page(console, run, _requested_decision(), {"reason": parameters["reason"]}, {})
 
 
-@VIEWS.post("approve", Role.APPROVER)
-@VIEWS.post("discard", Role.APPROVER)
+@VIEWS.post("approve", Role.APPROVER, kept=("run", "reason"))
+@VIEWS.post("discard", Role.APPROVER, kept=("run", "reason"))
 def decide(console: Console) -> Response:
     operator, runs, decision = console.operator, console.parts.runs, _requested_decision()
     run = find_run(console, request.form.get("run", ""))
@@ -111,7 +112,7 @@ def decide(console: Console) -> Response:
             run.run_id,
             by=operator.asked_by,
             reason=form["reason"],
-            audit_hook=console.gate.audit_hook(operator.actor, action, form["reason"]),
+            audit_hook=audited(console.gate.audit, operator.actor, action, form["reason"]),
         )
     except RunConflictError:
         return _conflict(console, runs.get(run.run_id))

@@ -11,7 +11,7 @@ from app.service.console.runs import reason_error
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
-from app.sync.runs.audit import requested_action
+from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.files import MAX_FILE_BYTES, TooManyFilesError, UploadedFile, plain_name, store_file
 from app.sync.runs.run import Run, RunRequest
 
@@ -52,7 +52,7 @@ def upload(console: Console) -> Response:
         asked_by=operator.asked_by,
         asked_reason=f"{about}: {form['reason']}" if form["reason"] else about,
     )
-    audit = console.gate.audit_hook(operator.actor, requested_action(preview), preview.asked_reason)
+    audit = audited(console.gate.audit, operator.actor, requested_action(preview), preview.asked_reason)
 
     def store(connection: Connection, run: Run) -> None:
         store_file(connection, run.run_id, file)

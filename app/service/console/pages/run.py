@@ -29,7 +29,7 @@ from app.sync.plan.affected_people import ImpactTotals, affected_people
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count, count_by_status
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
-from app.sync.runs.audit import requested_action
+from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import ENDS, Run, RunConflictError, RunRequest, RunStatus
 from app.sync.runs.status import applied_by, superseded_by
@@ -275,7 +275,7 @@ def cancel(console: Console) -> Response:
         return go_to(address("discard", run=run.run_id))
     try:
         console.parts.runs.cancel(
-            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, AuditAction.CANCEL)
+            run.run_id, by=operator.asked_by, audit_hook=audited(console.gate.audit, operator.actor, AuditAction.CANCEL)
         )
     except RunConflictError as error:
         return show_conflict(console, run, str(error), current="runs")

@@ -63,7 +63,7 @@ def sync(console: Console) -> Response:
     return _show(console, form, status=200)
 
 
-@VIEWS.post("sync", Role.APPROVER)
+@VIEWS.post("sync", Role.APPROVER, kept=("preview", "verify", "organizations", "users", "reason"))
 def start(console: Console) -> Response:
     """Starts the run. An organization or user that was typed, but not added, is added first, and confirmed again."""
     values = {name: request.form.get(name, "") for name in _FIELDS}
