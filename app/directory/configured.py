@@ -48,7 +48,7 @@ def sources_from_settings(
     """
     return [
         BoundedSource(
-            source_from_settings(source, spool, clock, store),
+            source_from_settings(source, spool, store, clock),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,
             policy=Policy(
@@ -64,9 +64,9 @@ def sources_from_settings(
 
 
 def source_from_settings(
-    settings: SourceSettings, spool: Path | None = None, clock: Clock = utc_now, store: "OpenStore | None" = None
+    settings: SourceSettings, spool: Path | None = None, store: "OpenStore | None" = None, clock: Clock = utc_now
 ) -> Source:
-    """The source, without its guard."""
+    """The source, without limits and policy."""
     if isinstance(settings, LdapSourceSettings):
         return _ldap_source(settings, spool, clock)
     if isinstance(settings, SqlSourceSettings):

@@ -37,6 +37,8 @@ def request_actor(name: str, way: Way, role: str = "") -> Actor:
 
 
 class RowLimit:
+    """Limits the audit rows with the same key."""
+
     def __init__(self, now: Callable[[], float] = monotonic, *, per_hour: int = ROWS_PER_HOUR) -> None:
         self._counter = WindowCounter(now, seconds=3600, max_keys=_MAX_KEYS)
         self._per_hour = per_hour
@@ -51,20 +53,24 @@ class Refusals:
     """Writes audit rows for refused requests. The request is answered even if its row cannot be written."""
 
     def __init__(self, audit: Audit, engine: Engine, *, now: Callable[[], float] = monotonic) -> None:
-        self.limit = RowLimit(now)
+        self._limit = RowLimit(now)
         self._anonymous_limit = RowLimit(now, per_hour=ANONYMOUS_ROWS_PER_HOUR)
         """Has one key, so that many addresses cannot evict it."""
         self._audit = audit
         self._engine = engine
 
+    def row_suffix(self, key: str) -> str | None:
+        """As ``RowLimit.suffix``, for a row that the caller writes."""
+        return self._limit.suffix(key)
+
     def record(self, actor: Actor, subject: str, reason: str, *, key: str) -> None:
         """Writes a row unless the limit of its key is exceeded."""
-        self._write(actor, subject, reason, self.limit.suffix(key))
+        self._write(actor, subject, reason, self.row_suffix(key))
 
     def record_wrong_token(self, actor: Actor, subject: str, reason: str = "the bearer token is not accepted") -> None:
         """Writes a row about a caller without a valid credential. Do not call it for a throttled caller, or with text
         that the caller has chosen. The request id is left out, because the caller may have chosen it."""
-        suffix = self.limit.suffix(f"wrong token {network_of(actor.address)}")
+        suffix = self.row_suffix(f"wrong token {network_of(actor.address)}")
         if suffix is not None:
             last = self._anonymous_limit.suffix("")
             suffix = None if last is None else suffix or last

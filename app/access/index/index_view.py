@@ -161,7 +161,7 @@ class IndexView:
         return self._folders.build(self._read, organization_id, folder_id) if stored is None else stored
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
-        """As ``AccessView.any_grants``, for a document that was looked up before."""
+        """As ``AccessView.any_grants``, for a document that was looked up before: that stores its grants."""
         own = self._own(organization_id, user_id)
         if own is CROWDED:
             return True
@@ -181,6 +181,7 @@ class IndexView:
         return False
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        """As ``AccessView.grants``, for a document or an ancestry that was looked up before."""
         values: list[tuple[str | None, str]] = []
         """The group, None for the user's own grant, with the role and end."""
         resource = level[0] + resource_id

@@ -38,7 +38,7 @@ def check_access(
         config = stored_config(connection, backend, scope.api_key_id)
         view = OwnDataView.load(connection, scope, questions, backend.settings.default_access_type, now)
     verdicts: dict[QuestionKey, AccessVerdict | None] = {}
-    open_questions = []
+    open_questions: list[Question] = []
     for question in questions:
         if not _exists(view, question):
             continue
@@ -47,6 +47,7 @@ def check_access(
         else:
             open_questions.append(question)
     organization = view.organization(scope.organization_id)
+    # In a disabled organization, the backend itself denies all access. The provider cannot allow it.
     if config.in_use and organization is not None and not organization.disabled:
         verdicts |= _by_provider(backend, scope.api_key_id, config, open_questions)
     else:

@@ -44,8 +44,8 @@ def is_loopback(url: str) -> bool:
 
 
 def is_plaintext(url: str, proxy: str = "") -> bool:
-    """Whether calls to the URL leave this machine without TLS. ``proxy``: the URL of the proxy that they go through,
-    also those to this machine."""
+    """Whether calls to the URL leave this machine without TLS. ``proxy``: the URL of their proxy, if there
+    is one. Calls to this machine go through it too."""
     return urlsplit(url).scheme in {"http", "ldap"} and not all(map(is_loopback, filter(None, (url, proxy))))
 
 

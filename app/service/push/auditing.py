@@ -34,7 +34,7 @@ class PushAudit:
 
     def push_audit_hook(self, source: str, what: str) -> PushAuditHook | None:
         """A callback that writes the row of a push: ``what`` was pushed. None: the limit is exceeded."""
-        suffix = self.refusals.limit.suffix(_key("push", source))
+        suffix = self.refusals.row_suffix(_key("push", source))
         if suffix is None:
             return None
         actor = _actor()
@@ -49,7 +49,7 @@ class PushAudit:
 
     def upload_audit_hook(self, source: str, *, accept_shrink: bool) -> ChangeHook | None:
         """A callback that writes the row of an upload. None: the limit is exceeded."""
-        suffix = self.refusals.limit.suffix(_key("everything", source))
+        suffix = self.refusals.row_suffix(_key("everything", source))
         if suffix is None:
             return None
         actor = _actor()

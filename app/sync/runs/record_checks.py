@@ -77,6 +77,12 @@ def check_record(record: Record) -> Iterator[str]:
 
 def similar_records(connection: Connection, limit: int) -> Iterator[Problem]:
     """Remarks about records that may be duplicates. ``connection``: to the SQLite database of a check."""
+    for place, reason in _similar_records(connection, limit):
+        yield Problem(ProblemSort.REMARK, "", place, reason)
+
+
+def _similar_records(connection: Connection, limit: int) -> Iterator[tuple[str, str]]:
+    """The places and reasons."""
     for noun in NAMED_KINDS:
         *within, item = KINDS[noun].record.key_fields
         query = _TWINS.format(kind=noun, id=item, within="".join(f"{name}, " for name in within))
@@ -84,20 +90,20 @@ def similar_records(connection: Connection, limit: int) -> Iterator[Problem]:
             reason = (
                 f"the {noun} ids {quoted(row.one)} and {quoted(row.other)} differ only in case: they are two {noun}s"
             )
-            yield Problem(ProblemSort.REMARK, "", row.place, reason)
+            yield row.place, reason
     for row in connection.execute(text(_SHARED_ADDRESSES), {"limit": limit}):
         more = f" and {row.users - 2} more" if row.users > 2 else ""
         reason = f"email: {quoted(row.email)} belongs to the users {quoted(row.one)}, {quoted(row.other)}{more}"
-        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+        yield row.place, reason
     for row in connection.execute(text(_ADDRESSES_AS_ALIASES), {"limit": limit}):
         reason = (
             f"aliases: {row.users:,} are addresses, such as {quoted(row.alias)}; users who can change their own address"
             " get what is granted to another, so only administrators may be able to write that attribute"
         )
-        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+        yield row.place, reason
     for row in connection.execute(text(_DISABLED_BY_ADDRESS), {"limit": limit}):
         reason = (
             f"userAlias: {row.fills:,} records that disable a user name the user by an address, such as"
             f" {quoted(row.alias)}; use a lasting id such as employeeID"
         )
-        yield Problem(ProblemSort.REMARK, "", row.place, reason)
+        yield row.place, reason
