@@ -35,7 +35,7 @@ _log = structlog.stdlib.get_logger(__name__)
 TURN_MS = 10_000
 """After this time a worker leases another queue."""
 RETENTION_MS = 30 * 24 * 3600 * 1000
-"""How long messages, deliveries and attempts are kept."""
+"""How long messages and deliveries are kept."""
 POLL_S = 0.5
 _MAX_DATABASE_PAUSE_S = 30.0
 """The longest pause between polls of an unavailable database."""

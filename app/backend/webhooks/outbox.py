@@ -16,7 +16,6 @@ from app.backend.webhooks.config import advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoints
 from app.backend.webhooks.payload import channels_of, payload_of
 from app.backend.webhooks.tables import (
-    WEBHOOK_ATTEMPT,
     WEBHOOK_DELIVERY,
     WEBHOOK_ENDPOINT,
     WEBHOOK_MESSAGE,
@@ -112,8 +111,9 @@ def delete_messages_of_organizations(
     message = WEBHOOK_MESSAGE.c
     of_organizations = (message.api_key_id == api_key_id) & among(connection, message.organization_id, organization_ids)
     message_ids = select(message.message_id).where(of_organizations)
-    for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY):
-        connection.execute(delete(table).where(table.c.api_key_id == api_key_id, table.c.message_id.in_(message_ids)))
+    delivery = WEBHOOK_DELIVERY.c
+    in_messages = (delivery.api_key_id == api_key_id, delivery.message_id.in_(message_ids))
+    connection.execute(delete(WEBHOOK_DELIVERY).where(*in_messages))
     connection.execute(delete(WEBHOOK_MESSAGE).where(of_organizations))
 
 

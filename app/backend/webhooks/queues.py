@@ -7,10 +7,10 @@ takes over after the lease, and sends the unrecorded message again with the same
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, bindparam, case, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, bindparam, case, delete, select, tuple_, update
 
 from app.backend.webhooks.sender import Outcome
-from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
+from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
 from app.foundation.database.engine import reading, writing
 
 LEASE_MS = 90_000
@@ -101,36 +101,20 @@ def record_attempt(
     first_failed_at: int | None = None,
 ) -> None:
     """Stores an attempt, even if the lease was lost. A failure without ``next_at`` ends the delivery."""
-    delivery, started_at, outcome = attempt
-    if outcome.problem:
+    if attempt.outcome.problem:
         state = "failed" if next_at is None else "waiting"
         values = {"state": state, "due_at": next_at, "first_failed_at": first_failed_at}
     else:
         values = {"state": "delivered", "due_at": None}
-    number = connection.scalar(
+    connection.execute(
         update(WEBHOOK_DELIVERY)
         .where(
             *_in_queue(queue.api_key_id, queue.target),
-            _DELIVERY.message_id == delivery.message_id,
+            _DELIVERY.message_id == attempt.delivery.message_id,
+            # Else the endpoint was deleted, or another worker delivered the message.
             _DELIVERY.state == "waiting",
         )
         .values(attempts=_DELIVERY.attempts + 1, **values)
-        .returning(_DELIVERY.attempts)
-    )
-    if number is None:
-        # The endpoint was deleted, or another worker delivered the message.
-        return
-    connection.execute(
-        insert(WEBHOOK_ATTEMPT).values(
-            api_key_id=queue.api_key_id,
-            message_id=delivery.message_id,
-            target=queue.target,
-            number=number,
-            attempted_at=started_at,
-            duration_ms=outcome.duration_ms,
-            status_code=outcome.status_code,
-            problem=outcome.problem,
-        )
     )
 
 
@@ -190,7 +174,7 @@ def queued_targets(connection: Connection, api_key_id: str) -> set[str]:
 
 
 def delete_old_messages(engine: Engine, before: int) -> int:
-    """Deletes a batch of messages older than ``before``, with their deliveries and attempts. Returns how many."""
+    """Deletes a batch of messages older than ``before``, with their deliveries. Returns how many."""
     message = WEBHOOK_MESSAGE.c
     with reading(engine) as connection:
         old = connection.execute(
@@ -202,7 +186,7 @@ def delete_old_messages(engine: Engine, before: int) -> int:
     if old:
         keys = [{"key": row.api_key_id, "message": row.message_id} for row in old]
         with writing(engine) as connection:
-            for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY, WEBHOOK_MESSAGE):
+            for table in (WEBHOOK_DELIVERY, WEBHOOK_MESSAGE):
                 key = tuple_(table.c.api_key_id, table.c.message_id) == tuple_(bindparam("key"), bindparam("message"))
                 connection.execute(delete(table).where(key), keys)
     return len(old)

@@ -1,8 +1,7 @@
 """Sends one request to a receiver and returns the outcome."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from time import monotonic
+from dataclasses import dataclass
 
 import requests
 from urllib3.exceptions import HTTPError
@@ -26,7 +25,6 @@ class Outcome:
     status_code: int | None = None
     retry_after: str | None = None
     """The header ``Retry-After`` of a 429 or 503."""
-    duration_ms: int = 0
 
 
 Send = Callable[[str, Mapping[str, str], bytes], Outcome]
@@ -38,9 +36,7 @@ def open_sender(*, allow_private: bool, timeout: float) -> Send:
     session = open_session(allow_private=allow_private)
 
     def send(url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
-        started = monotonic()
-        outcome = _send(session, url, {**_HEADERS, **headers}, body, timeout)
-        return replace(outcome, duration_ms=int((monotonic() - started) * 1000))
+        return _send(session, url, {**_HEADERS, **headers}, body, timeout)
 
     return send
 

@@ -88,18 +88,6 @@ class WebhookDeliveryRow(KeyTable, table=True):
     first_failed_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class WebhookAttemptRow(KeyTable, table=True):
-    """An attempt to send a delivery. ``status_code`` is null without a response, ``problem`` is empty after success."""
-
-    message_id: str = Field(primary_key=True)
-    target: str = Field(primary_key=True)
-    number: int = Field(primary_key=True)
-    attempted_at: int = Field(sa_type=BigInteger)
-    duration_ms: int
-    status_code: int | None = None
-    problem: str = ""
-
-
 class WebhookQueueRow(KeyTable, table=True):
     """The queue of one target. A worker may lease it after both ``due_at`` and ``not_before``.
 
@@ -127,5 +115,4 @@ ADVANCED_WEBHOOK_CONFIG = AdvancedWebhookConfigRow.__table__
 WEBHOOK_ENDPOINT = WebhookEndpointRow.__table__
 WEBHOOK_MESSAGE = WebhookMessageRow.__table__
 WEBHOOK_DELIVERY = WebhookDeliveryRow.__table__
-WEBHOOK_ATTEMPT = WebhookAttemptRow.__table__
 WEBHOOK_QUEUE = WebhookQueueRow.__table__

@@ -264,4 +264,3 @@ def test_an_endpoint_may_be_deleted_during_a_request(post: Post, make_receiver: 
     post.work()
     assert len(receiver.got) == 1
     assert post.states() == []
-    assert post.attempts() == []

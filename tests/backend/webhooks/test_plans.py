@@ -13,7 +13,6 @@ from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks import queues
 from app.backend.webhooks.tables import (
     ADVANCED_WEBHOOK_CONFIG,
-    WEBHOOK_ATTEMPT,
     WEBHOOK_CONFIG,
     WEBHOOK_DELIVERY,
     WEBHOOK_ENDPOINT,
@@ -31,7 +30,6 @@ TABLES = (
     WEBHOOK_QUEUE,
     WEBHOOK_MESSAGE,
     WEBHOOK_DELIVERY,
-    WEBHOOK_ATTEMPT,
 )
 OTHERS, PAST = 3000, 6000
 
@@ -85,10 +83,6 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
         put(WEBHOOK_QUEUE, [{"api_key_id": other} | queue for other in others])
         put(WEBHOOK_MESSAGE, [row | {"type": "t", "payload": "{}", "created_at": now} for row in past])
         put(WEBHOOK_DELIVERY, [row | {"target": target} | done for row in past])
-        put(
-            WEBHOOK_ATTEMPT,
-            [row | {"target": target, "number": 1, "attempted_at": now, "duration_ms": 5} for row in past],
-        )
     if by_hand and is_sqlite(post.world.engine):
         ensure_statistics(post.world.engine, METADATA)
         post.world.engine.dispose()
@@ -133,7 +127,7 @@ def test_every_statement_uses_an_index(post: Post, receiver: Receiver, by_hand: 
                 name = table.name
                 assert f"SCAN {name} " not in f"{plan} ".replace("\n", " \n"), f"{statement}\n{plan}"
                 assert not re.search(rf"Seq Scan on {name}\b", plan), f"{statement}\n{plan}"
-                if table in {WEBHOOK_MESSAGE, WEBHOOK_DELIVERY, WEBHOOK_ATTEMPT}:
+                if table in {WEBHOOK_MESSAGE, WEBHOOK_DELIVERY}:
                     # All rows of one API key are too many as well.
                     assert not re.search(rf"SEARCH {name} .*\(api_key_id=\?\)", plan), f"{statement}\n{plan}"
 

@@ -78,7 +78,6 @@ def test_the_timeout_limits_the_whole_request(make_peer: Callable[[Talk], str], 
     assert time.monotonic() - started < 3
     assert outcome.status_code is None
     assert outcome.problem == "no answer in time"
-    assert outcome.duration_ms >= 450
 
 
 def talk_nonsense(connection: socket.socket) -> None:

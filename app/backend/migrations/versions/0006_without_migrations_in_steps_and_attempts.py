@@ -1,17 +1,18 @@
-"""Migrations of documents in one transaction
+"""Without migrations of documents in steps and without attempts of webhooks
 
-Revision: 0005, after 0004.
+Revision: 0006, after 0004. It replaces the revision 0005 of the time between two releases.
 """
 
 from alembic import op
 
 from app.foundation.database.new_tables import create_index
 
-revision = "0005"
+revision = "0006"
 down_revision = "0004"
 
 
 def upgrade() -> None:
+    op.drop_table("webhook_attempt")
     # Nothing continues an unfinished migration, whose data is at both documents.
     op.execute("UPDATE document_migration SET status = 'failed' WHERE open")
     for name in ("ended", "from", "open", "to"):
