@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 from sqlalchemy import Connection, Engine, insert
 from structlog.testing import capture_logs
 
-from app.access.index.index import UNREACHABLE, AccessIndex
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.commands.bootstrap.service import service_app, worker_metrics
 from app.directory.configured import sources_from_settings
@@ -453,6 +453,6 @@ def test_metrics_do_not_wait_for_a_database_that_does_not_respond(
 ) -> None:
     index = AccessIndex(engine, tmp_path / "index", clock=now)
     client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
-    monkeypatch.setattr(index, "_no_response_since", UNREACHABLE)
+    monkeypatch.setattr(index, "_is_unreachable", True)
     monkeypatch.setattr("app.monitoring.database_metrics.reading", lambda _engine: pytest.fail("it reads"))
     assert "usher_database_up 0.0" in client.get("/metrics", headers=RULE).get_data(as_text=True)

@@ -17,7 +17,6 @@ answered from the database.
 """
 
 import fcntl
-import math
 import os
 import re
 import time
@@ -70,15 +69,12 @@ HANGS = 5.0
 """Seconds without a response after which the database counts as unreachable. If the network drops packets, the error
 follows after 14 seconds: 9 for an open connection, and 5 for the next attempt to connect."""
 
-UNREACHABLE = -math.inf
-"""The time since which the database does not respond, if the last check failed."""
-
 _BUILD_TIMEOUT = 1_800.0
 """Seconds for a statement of a build. The first rows of a large directory may take minutes."""
 
 
 class Condition(Enum):
-    """What the last check found. The result of a check determines the next condition:
+    """Who answers permission calls, by the last check. The result of a check determines the next condition:
 
     =================================================  ===============================================
     the file has the newest revision                   ``CURRENT``
@@ -144,8 +140,10 @@ class AccessIndex:
         """The file and the revision of ``_folders``."""
         self._folders = Folders()
         self._condition = Condition.CURRENT
-        self._no_response_since: float | None = None
-        """When the check began to which the database has not responded. None: it responds."""
+        self._is_unreachable = False
+        """Whether the last check failed to reach the database."""
+        self._waits_since: float | None = None
+        """When the current check began, until the database responds to it. None: no check waits."""
 
     # Permission calls
 
@@ -204,8 +202,8 @@ class AccessIndex:
         return not self._reaches_database() and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _reaches_database(self, within: float = HANGS) -> bool:
-        since = self._no_response_since
-        return since is None or self._uptime() - since <= within
+        since = self._waits_since
+        return not self._is_unreachable and (since is None or self._uptime() - since <= within)
 
     def _staleness(self) -> float | None:
         file = self._file
@@ -241,7 +239,7 @@ class AccessIndex:
                     is_expected = isinstance(error, OSError | lmdb.Error | IndexDamagedError)
                     fields = {"reason": str(error)} if is_expected else log_fields(error)
                     _log.warning("index_failed", folder=str(self._folder), **fields)
-            failures = failures + 1 if failure or self._no_response_since is not None else 0
+            failures = failures + 1 if failure or self._is_unreachable else 0
             if self._lock_file is None or failures or not self._waiter.wait(stop):
                 stop.wait(pause_after(failures))
         self._release()
@@ -265,12 +263,11 @@ class AccessIndex:
         if not self._maintains():
             staleness = self._staleness()
             if staleness is not None and staleness < SUSPECT:
-                self._condition, self._no_response_since = Condition.CURRENT, None
+                self._condition, self._is_unreachable = Condition.CURRENT, False
                 return
         # An update, and even more a build, takes time in which the database can get a newer revision.
         moment = self._confirmations.now()
-        if self._no_response_since is None:
-            self._no_response_since = self._uptime()
+        self._waits_since = self._uptime()
         newest: Stamp | None = None
         try:
             self._check_schema()
@@ -284,25 +281,24 @@ class AccessIndex:
             # Without the database, the last revision that the file has is the newest one.
             if self._condition is Condition.BEHIND:
                 self._condition = Condition.CURRENT
-            was_reachable, self._no_response_since = self._no_response_since != UNREACHABLE, UNREACHABLE
+            was_reachable, self._is_unreachable = not self._is_unreachable, True
             if newest is not None and not self._has(newest) and self._database_answers():
                 # The file lacks a revision, so that the database must answer.
                 self._fall_behind()
-                self._no_response_since = None
+                self._is_unreachable = False
                 raise
             if was_reachable:
                 _log.warning("index_without_database", error=type(error).__name__)
             return
         finally:
-            if self._no_response_since != UNREACHABLE:
-                self._no_response_since = None
+            self._waits_since = None
         if self._condition is Condition.CURRENT and self._file is not None:
             self._confirmations.confirm(self._file.path.name, moment, write=self._lock_file is not None)
 
     def _catch_up(self, connection: Connection, newest: Stamp | None) -> None:
         """Brings the file up to the newest revision, if this process maintains it. The database was reached."""
         # This may take longer than a check.
-        self._no_response_since = None
+        self._waits_since, self._is_unreachable = None, False
         if not self._has(newest):
             self._fall_behind()
             if newest is not None and self._maintains():
