@@ -52,34 +52,34 @@ class Folders:
         """Builds and stores the ancestry of a folder, and of those between it and the nearest one that is stored."""
         below: dict[str, Folder] = {}
         above: str | None = folder_id
-        ancestry = _TOP
+        built = _TOP
         while above is not None:
             stored = self.ancestries.get((organization_id, above))
             if stored is not None:
-                ancestry = stored
+                built = stored
                 break
             if above in below or len(below) > MAX_KEPT_ANCESTRY:
                 return self._build_alone(read, organization_id, folder_id)
             folder = self._read_folder(read, organization_id, above)
             if folder is None:
-                ancestry = _UNKNOWN
+                built = _UNKNOWN
                 break
             below[above] = folder
             above = folder.parent_folder_id
-        if ancestry.ancestry.obstacle is Obstacle.CYCLE or len(ancestry.resources) > MAX_KEPT_ANCESTRY:
+        if built.ancestry.obstacle is Obstacle.CYCLE or len(built.resources) > MAX_KEPT_ANCESTRY:
             return self._build_alone(read, organization_id, folder_id)
         for folder in reversed(below.values()):
             grants = self.group_grants.get((organization_id, folder.folder_id))
-            ancestry = FolderAncestry(
-                ancestry.ancestry.below(folder),
-                (FOLDER + folder.folder_id, *ancestry.resources),
-                ancestry.group_grants if grants is None else (grants, *ancestry.group_grants),
+            built = FolderAncestry(
+                built.ancestry.below(folder),
+                (FOLDER + folder.folder_id, *built.resources),
+                built.group_grants if grants is None else (grants, *built.group_grants),
             )
-            self._store(organization_id, folder.folder_id, ancestry)
+            self._store(organization_id, folder.folder_id, built)
         if not below:
             # The folder itself is unknown.
-            self._store(organization_id, folder_id, ancestry)
-        return ancestry
+            self._store(organization_id, folder_id, built)
+        return built
 
     def _build_alone(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
         """Builds the ancestry without storing those of the folders above.

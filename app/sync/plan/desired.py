@@ -237,8 +237,14 @@ _TOUCHED_CONTAINERS = """(SELECT a.* FROM touched_container t CROSS JOIN desired
 def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
     """Creates and fills ``desired``. The caller drops it (``drop_temporary``).
 
-    For a selection of users it contains the user kinds alone, read by index. For a selection in scope it contains the
-    items in scope, and some others."""
+    The selection determines the statements and their order:
+
+    - **Everything, or organizations**: containers (organizations, folders, documents, groups), members, grants.
+    - **Users**: their members, the containers on which they may have grants, grants. Only the user kinds are in
+      ``desired``, and all of them are read by index.
+    - **In scope** of changes: members of touched users and groups, the places of touched items, the containers at these
+      places, grants of touched users and on touched containers. Some items out of scope are in ``desired``, too.
+    """
     parameters = {"ledger_id": ledger_id, "now": epoch_ms(now), **selection.parameters}
     create_temporary(connection, "desired")
     if selection.in_scope:
