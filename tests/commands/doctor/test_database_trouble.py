@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,10 +62,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("name", "message", "advice"),
     [
-        ("directory", "directory is a directory", "name a file"),
+        ("directory", "directory is a directory", "Usher's own file"),
         ("text", "text is not a SQLite database", "Usher's own file"),
-        ("text/usher.db", "it cannot be created: ", "fix database_url"),
-        ("gone/usher.db", "gone, and so no usher.db in it", "create the directory"),
+        ("text/usher.db", "and it cannot be created in ", "fix database_url"),
+        ("gone/usher.db", "gone/usher.db yet: there is no directory ", "create the directory"),
     ],
 )
 def test_paths_that_are_no_database(tmp_path: Path, name: str, message: str, advice: str) -> None:
@@ -102,17 +103,19 @@ def test_read_only_file(database: Path, small_disk: Path) -> None:
     assert code == 1
     remedy = "mount it so that it can be written to, or let database_url name a file elsewhere"
     cause = "disk/usher.db cannot be written to: its file system is read-only"
-    assert f"problem\tdatabase\t{cause}\t{remedy}" in output
+    assert re.search(f"problem\tdatabase\t{cause} .*\t{remedy}\n", output)
     code, output = usher(folder, "runs")
     assert code == 1
     assert cause in output
     assert f"; {remedy}" in output
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/new.db"))
-    for command in ("doctor", "runs"):
-        code, output = usher(folder, command)
-        assert code == 1
-        assert "its file system is read-only" in output
-        assert remedy in output
+    code, output = usher(folder, "doctor")
+    assert code == 1
+    assert "there is no disk/new.db yet, and it cannot be created in disk" in output
+    code, output = usher(folder, "runs")
+    assert code == 1
+    assert "its file system is read-only" in output
+    assert remedy in output
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "source.db"))
     shutil.copy(database, folder / "source.db")
     code, output = usher(folder, "db", "backup", "disk/copy.db")
@@ -145,7 +148,7 @@ def test_doctor_reports_a_full_disk(database: Path, small_disk: Path) -> None:
     (small_disk.parent / "directory.yaml").write_text("organizations: [{organizationId: a, organizationName: A}]\n")
     code, output = usher(small_disk.parent, "doctor")
     assert code == 1
-    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tfree some space" in output
+    assert re.search("problem\tdatabase\tdisk/usher.db: the disk is full .*\tmake room there\n", output)
     for command in (["runs"], ["directory", "refresh"]):
         code, output = usher(small_disk.parent, *command)
         assert code == 1
@@ -189,36 +192,24 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
     upgrade(engine, STORE_MIGRATIONS)
     name = request.getfixturevalue("reader")
     url = make_url(database_url).set(username=name).render_as_string(hide_password=False)
-    with writing(engine) as connection:
-        connection.execute(text(f"REVOKE USAGE ON SCHEMA public FROM {name}, PUBLIC"))
-    _, finding = open_database(url)
-    assert finding.message == f"the role {name} may use no schema of its search_path"
-    with writing(engine) as connection:
-        connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
-    opened, finding = open_database(url)
-    assert finding.state is State.PROBLEM
-    assert finding.message.startswith(f"the role {name} may not read and write all of its tables (access_")
-    assert "GRANT" in finding.advice
     (tmp_path / "usher.yaml").write_text(
         f"database_url: '{url}'\nbackend: {{base_url: 'http://127.0.0.1:1', api_key: K, auth_token: T}}\n"
         "directory: {sources: [{type: file, path: d.jsonl}]}\n"
     )
     (tmp_path / "d.jsonl").write_text("")
-    code, output = usher(tmp_path, "plan")
-    assert code == 1
-    assert "permission denied for table" in output
-    assert "; let database_url name a role that may write to all tables" in output
+    for command in ("doctor", "plan"):
+        code, output = usher(tmp_path, command)
+        assert code == 1
+        assert "permission denied for table" in output
+        assert "let database_url name a role that may write to all tables" in output
     with writing(engine) as connection:
         connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
-    opened, finding = open_database(url)
-    assert finding.message == f"is read-only for the role {name}: default_transaction_read_only is on"
-    code, output = usher(tmp_path, "plan")
-    assert code == 1
-    assert "; the role or the database is set to read only" in output
-    if opened is not None:
-        opened.dispose()
+    for command in ("doctor", "plan"):
+        code, output = usher(tmp_path, command)
+        assert code == 1
+        assert "the role or the database is set to read only" in output
     engine.dispose()
 
 
