@@ -1,14 +1,10 @@
-"""Runs the backend's server, and its webhook workers."""
+"""Runs the backend's server, with workers that send webhooks in each of its processes."""
 
 import atexit
-import fcntl
 import random
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from threading import Event, Thread
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import structlog
 from flask import Flask
@@ -21,10 +17,10 @@ from app.backend.embedders.embedder import EmbedderUnavailableError
 from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.security.secret_key import SecretKeyError
-from app.backend.security.vault import check_secret_key, open_vault
+from app.backend.security.vault import Vault, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
-from app.backend.webhooks.delivery import DeliveryWorker, join, run_workers
+from app.backend.webhooks.delivery import DeliveryWorker, start_workers
 from app.backend.webhooks.sender import open_sender
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
@@ -39,66 +35,24 @@ STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError,
 
 
 def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -> NoReturn:
-    """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist. Raises one of
+    """Serves until SIGTERM or SIGINT. Each process sends webhooks. The tables must exist. Raises one of
     ``STARTUP_ERRORS`` for problems that are detectable before the server listens."""
     open_vault(settings, random.SystemRandom())
     open_embedder(settings.embedder)
-    # Opened before the fork, so that the processes share it.
-    lock = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes run
-
-    def make() -> Flask:
-        app = _create_app(settings, options.threads)
-        if settings.webhook_threads:
-            _deliver_as_leader(lock, webhook_workers(settings), settings.webhook_threads)
-        return app
-
-    serve(make, replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS)))
+    options = replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS))
+    serve(lambda: _create_app(settings, options.threads), options)
 
 
 def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
     """The application. Call it after the fork, because it opens the database. Raises one of ``STARTUP_ERRORS``."""
     entropy = random.SystemRandom()
     engine = open_engine(settings.database_url, pool_size=16)
-    _check_key(settings, engine, entropy)
-    session = open_session(allow_private=settings.allow_private_urls)
-    return create_backend(settings, engine, utc_now, entropy, session, threads=threads)
-
-
-def _deliver_as_leader(lock: IO[bytes], make: Callable[[], DeliveryWorker], threads: int) -> None:
-    """Sends webhooks in a thread while this process has the lock. When it ends, the system releases the lock to
-    another."""
-    leads, stop = Event(), Event()
-
-    def run() -> None:
-        # A lock of this kind belongs to one process, although all of them share the open file.
-        fcntl.lockf(lock, fcntl.LOCK_EX)
-        leads.set()
-        run_workers(make, threads, stop)
-
-    def end() -> None:
-        stop.set()
-        if leads.is_set():
-            join(thread)
-
-    thread = Thread(target=run, name="webhooks", daemon=True)
-    thread.start()
-    atexit.register(end)
-
-
-def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Event) -> None:
-    """Sends webhooks until ``stop`` is set. Raises one of ``STARTUP_ERRORS``."""
-    run_workers(webhook_workers(settings), threads, stop)
-
-
-def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], DeliveryWorker]:
-    """A function that creates webhook workers. Opens the database, so call it after the fork. Raises
-    ``STARTUP_ERRORS``."""
-    entropy = random.SystemRandom()
-    engine = open_engine(settings.database_url, pool_size=4)
-    _check_key(settings, engine, entropy)
     vault = open_vault(settings, entropy)
+    _check_key(engine, vault)
+    session = open_session(allow_private=settings.allow_private_urls)
+    app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
 
-    def make() -> DeliveryWorker:
+    def make_worker() -> DeliveryWorker:
         return DeliveryWorker(
             engine=engine,
             vault=vault,
@@ -108,12 +62,13 @@ def webhook_workers(settings: SelfHostedBackendSettings) -> Callable[[], Deliver
             send=open_sender(allow_private=settings.allow_private_urls, timeout=settings.webhook_timeout),
         )
 
-    return make
+    atexit.register(start_workers(make_worker, settings.webhook_threads))
+    return app
 
 
-def _check_key(settings: SelfHostedBackendSettings, engine: Engine, entropy: random.Random) -> None:
+def _check_key(engine: Engine, vault: Vault) -> None:
     try:
-        check_secret_key(engine, open_vault(settings, entropy))
+        check_secret_key(engine, vault)
         ensure_statistics(engine, METADATA)
     except DBAPIError as error:
         # The server starts without a database. Requests get a 503 until it is available.

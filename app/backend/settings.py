@@ -61,7 +61,7 @@ class SelfHostedBackendSettings(SettingsSection):
     """Timeout of a call to a webhook receiver, in seconds."""
 
     webhook_threads: Annotated[int, Field(ge=0, le=64)] = 4
-    """Concurrent calls to webhook receivers. 0: the server makes none, other processes do."""
+    """Concurrent calls of each process to webhook receivers. 0: none."""
 
     embedder: Literal["hashing", "minilm"] = "hashing"
     """How the search of judgments compares texts: by words, or by a sentence model (extra ``embeddings``)."""

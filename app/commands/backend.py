@@ -13,7 +13,6 @@ from app.commands.operator import audited_action
 from app.commands.progress import progress
 from app.commands.screen import on_terminal, print_note, print_result, show_json
 from app.foundation.clock import epoch_ms, utc_now
-from app.foundation.processes import stop_signals
 from app.foundation.text import counted, were
 
 DEFAULT_PORT = 8090
@@ -51,29 +50,6 @@ def serve_backend(invocation: Invocation, port: int) -> None:
     log_start(invocation, "backend", settings.self_hosted_backend.database_url)
     try:
         serve.serve_backend(settings.self_hosted_backend, server_options(settings, port, name="usher-backend"))
-    except serve.STARTUP_ERRORS as error:
-        raise CommandError(str(error)) from error
-
-
-@backend.command()
-@click.option(
-    "--threads", type=click.IntRange(1, 64), default=8, show_default=True, help="Receivers to call in parallel."
-)
-@ends_with_parent
-@pass_invocation
-def deliver(invocation: Invocation, threads: int) -> None:
-    """Send webhooks, in addition to `usher backend serve`.
-
-    Any number of these processes may run, on any number of nodes.
-    """
-    from app.backend import serve
-    from app.commands.bootstrap.databases import open_backend_store
-
-    settings = invocation.settings(server=True)
-    open_backend_store(settings).dispose()
-    try:
-        with stop_signals() as stop:
-            serve.deliver_webhooks(settings.self_hosted_backend, threads, stop)
     except serve.STARTUP_ERRORS as error:
         raise CommandError(str(error)) from error
 

@@ -31,7 +31,6 @@ class LongRunning(Enum):
     SERVE = ("serve",)
     WORKER = ("worker",)
     BACKEND_SERVE = ("backend", "serve")
-    BACKEND_DELIVER = ("backend", "deliver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,8 @@ def health(invocation: Invocation, proc: Path) -> None:
     """Check the health of the Usher processes that run here.
 
     Checks all of them in this container or on this machine, or with --config those that were started with that file.
-    `usher serve` and `usher backend serve` must answer at /healthz, `usher worker` must have a recent heartbeat in the
-    database, and `usher backend deliver` needs a readable database.
+    `usher serve` and `usher backend serve` must answer at /healthz, and `usher worker` must have a recent heartbeat in
+    the database.
 
     Exit code 0: all are healthy, 1: one is not, or none runs.
     """
@@ -104,13 +103,9 @@ def health_url(process: UsherProcess, settings: Settings) -> str:
 
 def _check(process: UsherProcess, settings: Settings) -> None:
     """Raises ``CommandError`` if the process is unhealthy."""
-    from sqlalchemy import text
-
     match process.command:
         case LongRunning.SERVE | LongRunning.BACKEND_SERVE:
             _check_server(health_url(process, settings))
-        case LongRunning.BACKEND_DELIVER:
-            _query(settings.self_hosted_backend.database_url, lambda connection: connection.execute(text("SELECT 1")))
         case LongRunning.WORKER:
             _query(settings.database_url, lambda connection: _check_heartbeat(connection, process, settings))
 

@@ -27,7 +27,7 @@ def commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tup
 
 EVERY = list(commands(usher))
 NAMED = [
-    "demo", "serve", "worker", "backend serve", "backend deliver", "plan", "sync", "runs", "approve", "discard",
+    "demo", "serve", "worker", "backend serve", "plan", "sync", "runs", "approve", "discard",
     "db backup", "check", "directory check", "directory refresh", "directory export", "db upgrade",
     "backend bootstrap", "config show",
 ]  # fmt: skip

@@ -60,7 +60,7 @@ def test_health_url_follows_options_and_settings(arguments: list[str], host: str
     ("arguments", "command"),
     [
         (["python", "/opt/usher/bin/usher", "worker", ""], LongRunning.WORKER),
-        (["usher", "-v", "backend", "deliver"], LongRunning.BACKEND_DELIVER),
+        (["usher", "-v", "backend", "serve"], LongRunning.BACKEND_SERVE),
         (["usher", "check", "ada", "document", "worker"], None),
         (["usher", "sync", "--config", "serve"], None),
         (["/usr/bin/python3", "-m", "app", "serve"], None),
@@ -112,7 +112,6 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
     assert ask("worker", "worker") == "usher worker (process 2): has sent no heartbeat yet"
     beat(2, ago=190)
     assert ask("worker", "worker").startswith("usher worker (process 2): sent its last heartbeat 19")
-    assert ask("backend deliver").startswith("usher backend deliver (process 1): there is no ")
     engine.dispose()
 
 

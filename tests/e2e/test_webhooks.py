@@ -1,4 +1,4 @@
-"""`usher backend deliver` sends the webhooks of a killed server."""
+"""A server sends the webhooks of a killed one."""
 
 import os
 import signal
@@ -51,15 +51,19 @@ def receiver_url(got: list[tuple[dict[str, str], bytes]]) -> Iterator[str]:
 
 
 @pytest.mark.extended
-def test_sender_delivers_webhooks_of_a_killed_server(
+def test_server_sends_webhooks_of_a_killed_one(
     start: Callable[..., Usher], tmp_path: Path, receiver_url: str, got: list[tuple[dict[str, str], bytes]]
 ) -> None:
-    section = {
-        "database_url": f"sqlite:///{tmp_path}/backend.db",
-        "allow_private_urls": True,
-        "webhook_threads": 0,
-    }
-    (tmp_path / "usher.yaml").write_text(yaml.safe_dump({"self_hosted_backend": section}))
+
+    def configure(webhook_threads: int) -> None:
+        section = {
+            "database_url": f"sqlite:///{tmp_path}/backend.db",
+            "allow_private_urls": True,
+            "webhook_threads": webhook_threads,
+        }
+        (tmp_path / "usher.yaml").write_text(yaml.safe_dump({"self_hosted_backend": section}))
+
+    configure(0)
     assert start("backend", "upgrade", "--config", "usher.yaml", forked=True).process.wait(60) == 0
     port = free_port()
     url = f"http://{HOST}:{port}"
@@ -90,7 +94,8 @@ def test_sender_delivers_webhooks_of_a_killed_server(
     wait_for("the server's end", lambda: alive(processes) == [])
     assert got == []
 
-    delivering = start("backend", "deliver", "--threads", "2", "--config", "usher.yaml")
+    configure(2)
+    delivering = start("backend", "serve", "--port", str(port), "--config", "usher.yaml")
     wait_for("five messages", lambda: len(got) >= 5)
     assert delivering.end() == 0, delivering.stderr()
     assert "Traceback" not in delivering.stderr()

@@ -231,23 +231,21 @@ def _log_error(error: Exception) -> None:
         _log.error("webhook_delivery_failed", exc_info=error)
 
 
-def run_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> None:
-    """Runs workers in threads until ``stop`` is set, and waits for them."""
-    polling = Lock()
+def start_workers(make: Callable[[], DeliveryWorker], count: int) -> Callable[[], None]:
+    """Starts workers in threads. Returns a function that stops them and waits for their current requests."""
+    polling, stop = Lock(), Event()
     threads: list[Thread] = []
     for index in range(count):
         worker = make()
         worker.polling = polling
-        # A daemon thread does not keep alive a process that ends without setting `stop`.
+        # A daemon thread does not keep alive a process that ends without stopping it.
         threads.append(Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True))
-    for thread in threads:
-        thread.start()
-    stop.wait()
-    for thread in threads:
-        join(thread)
+        threads[-1].start()
 
+    def end() -> None:
+        stop.set()
+        for thread in threads:
+            with suppress(KeyboardInterrupt):
+                thread.join()
 
-def join(thread: Thread) -> None:
-    """Waits for a thread whose ``stop`` is set."""
-    with suppress(KeyboardInterrupt):
-        thread.join()
+    return end

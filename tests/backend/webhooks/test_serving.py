@@ -13,26 +13,15 @@ import requests
 from sqlalchemy import select
 
 from app.backend.schema import METADATA
-from app.backend.serve import deliver_webhooks
-from app.backend.settings import SelfHostedBackendSettings
 from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_QUEUE
 from app.foundation.database.engine import open_engine, reading
 from tests.backend.test_serve import Server, tenant_headers
 from tests.backend.test_serve import post as call
-from tests.forking import Forked
 from tests.tables import make_tables
 
 from .conftest import ADA, DOCUMENT, Receiver
 
 pytestmark = pytest.mark.e2e
-
-
-def deliver(settings: dict[str, object]) -> None:
-    """The main function of a process that only delivers."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    print("ready", flush=True)
-    deliver_webhooks(SelfHostedBackendSettings.model_validate(settings), 2, stop)
 
 
 @pytest.fixture
@@ -62,14 +51,17 @@ def serve(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], Server]]:
 
 
 class Customer:
-    """A customer with one endpoint."""
+    """A customer with an endpoint."""
 
     def __init__(self, server: Server, url: str) -> None:
         self.server = server
         self.headers = tenant_headers(server)
         self._call("/v2/workspace/advancedwebhookconfig/update", {"isEnabled": True})
-        self._call("/v2/workspace/advancedwebhook/endpoints/create", {"url": url})
+        self.add_endpoint(url)
         self._call("/v2/users/add", DOCUMENT | {"users": [ADA]})
+
+    def add_endpoint(self, url: str) -> None:
+        self._call("/v2/workspace/advancedwebhook/endpoints/create", {"url": url})
 
     def begin_thread(self) -> None:
         annotation = {"commentData": [{"commentText": "Why?", "from": ADA}]}
@@ -106,27 +98,32 @@ def wait_for(met: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_another_process_of_the_server_takes_over_the_delivery(
+def test_processes_of_a_server_send_each_message_once(
     settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver
 ) -> None:
     server = serve(settings)
     customer = Customer(server, receiver.url)
-    customer.begin_thread()
-    # A process that is killed earlier keeps the lease of the queue.
+    for number in range(2):
+        customer.add_endpoint(f"{receiver.url}/{number}")
+    for _ in range(5):
+        customer.begin_thread()
+    # A process that is killed earlier keeps the leases of its queues.
     wait_for(lambda: is_idle(settings))
-    assert len(receiver.got) == 1
+    assert len(sent(receiver)) == 15
 
-    workers = psutil.Process(server.process.pid).children()
-    assert len(workers) == 2
-    (leader,) = (
-        worker for worker in workers if len(worker.threads()) == max(len(other.threads()) for other in workers)
-    )
-    os.kill(leader.pid, signal.SIGKILL)
+    first, _ = psutil.Process(server.process.pid).children()
+    os.kill(first.pid, signal.SIGKILL)
     customer.begin_thread()
 
-    wait_for(lambda: len(receiver.got) == 2)
-    wait_for(lambda: states(settings) == ["delivered"] * 2)
-    assert len(set(receiver.ids)) == 2
+    wait_for(lambda: states(settings) == ["delivered"] * 18)
+    assert len(sent(receiver)) == 18
+
+
+def sent(receiver: Receiver) -> set[tuple[str, str]]:
+    """The path and id of each request, of which no two are equal."""
+    found = {(received.path, received.message_id) for received in receiver.got}
+    assert len(found) == len(receiver.got)
+    return found
 
 
 @pytest.mark.extended
@@ -152,23 +149,3 @@ def test_a_stopped_server_finishes_its_request(
     assert code == 0
     assert "Traceback" not in errors
     assert states(settings) == ["delivered"]
-
-
-@pytest.mark.extended
-def test_separate_processes_deliver_together(
-    settings: dict[str, object], serve: Callable[[dict[str, object]], Server], receiver: Receiver, tmp_path: Path
-) -> None:
-    customer = Customer(serve(settings | {"webhook_threads": 0}), receiver.url)
-    customer.begin_thread()
-    time.sleep(1)
-    assert receiver.got == []
-    outputs = [tmp_path / f"{number}.out" for number in range(2)]
-    delivering = [Forked(deliver, settings, folder=tmp_path, out=output, err=output) for output in outputs]
-    wait_for(lambda: all(output.read_text() == "ready\n" for output in outputs))
-    for _ in range(9):
-        customer.begin_thread()
-    wait_for(lambda: states(settings) == ["delivered"] * 10)
-    for process, output in zip(delivering, outputs, strict=True):
-        process.terminate()
-        assert process.wait(30) == 0, output.read_text()
-    assert len(receiver.ids) == len(set(receiver.ids)) == 10

@@ -1,25 +1,17 @@
 """The workers of one process."""
 
 import time
-from collections.abc import Callable
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 from sqlalchemy import func, select
 
 from app.backend.webhooks import queues
-from app.backend.webhooks.delivery import DeliveryWorker, run_workers
+from app.backend.webhooks.delivery import start_workers
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_QUEUE
 
 from .conftest import DOCUMENT, Post
-
-
-def running(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> Thread:
-    """A thread of running workers."""
-    thread = Thread(target=run_workers, args=(make, count, stop))
-    thread.start()
-    return thread
 
 
 def test_silent_receivers_do_not_delay_others(post: Post) -> None:
@@ -44,8 +36,7 @@ def test_silent_receivers_do_not_delay_others(post: Post) -> None:
     post.begin_thread("t1")
     post.work(send=lambda *_: Outcome("no answer in time"))
     post.clock.move_on(seconds=60)
-    stop = Event()
-    workers = running(lambda: post.worker(send=send), 4, stop)
+    stop = start_workers(lambda: post.worker(send=send), 4)
     try:
         time.sleep(0.5)
         began = time.monotonic()
@@ -55,19 +46,16 @@ def test_silent_receivers_do_not_delay_others(post: Post) -> None:
         assert time.monotonic() - began < 3
         assert sum("silent" in url for url in calls) >= 4
     finally:
-        stop.set()
-        workers.join()
+        stop()
 
 
 @pytest.mark.extended
 def test_one_worker_at_a_time_polls_the_database(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     polls: list[float] = []
     monkeypatch.setattr(queues, "claim", lambda *_: polls.append(time.monotonic()))
-    stop = Event()
-    workers = running(post.worker, 8, stop)
+    stop = start_workers(post.worker, 8)
     time.sleep(2.2)
-    stop.set()
-    workers.join()
+    stop()
     assert 2 <= len(polls) <= 6
 
 
@@ -86,16 +74,14 @@ def test_many_receivers_of_one_key_are_served_without_delay(post: Post) -> None:
             done.set()
         return Outcome(status_code=200)
 
-    stop = Event()
     began = time.monotonic()
-    workers = running(lambda: post.worker(send=send), 4, stop)
+    stop = start_workers(lambda: post.worker(send=send), 4)
     try:
         assert done.wait(30)
         # Forty polls half a second apart, four at a time, would take five seconds.
         assert time.monotonic() - began < 4
     finally:
-        stop.set()
-        workers.join()
+        stop()
     with post.world.engine.connect() as connection:
         waiting = select(func.count()).select_from(WEBHOOK_QUEUE).where(WEBHOOK_QUEUE.c.holder != "")
         assert connection.scalar(waiting) == 0
