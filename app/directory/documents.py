@@ -1,19 +1,18 @@
 """The reader of JSON and YAML documents with a list per kind, for directories that people write by hand.
 
 The document is in memory, so that its size is limited. A syntax error fails the read. An invalid record is malformed.
-Top-level entries whose names begin with ``x-`` are skipped. They can contain YAML anchors.
 
-YAML tags cannot create objects, times stay text as in JSON, and the expansion of aliases is limited.
+YAML tags cannot create objects, times stay text as in JSON, and aliases are refused.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 import yaml
 
 from app.directory.casting import KINDS_BY_PLURAL, record_from_object
-from app.directory.fields import MalformedRecordError, RepeatedKeys, marked_if_repeated, object_from_pairs
+from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
 from app.directory.source import End, Found, Malformed, MalformedTally, Reading, Remark, Verdict
 from app.directory.spelling import resembling
 from app.foundation.text import quoted
@@ -21,8 +20,8 @@ from app.foundation.text import quoted
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """The maximum size of an unpacked document. Larger directories belong in JSON Lines."""
 
-MAX_NODES = 4_000_000
-"""The maximum of values in a YAML document after the expansion of aliases."""
+MAX_VALUES = 4_000_000
+"""The maximum of values in a YAML document. Each takes hundreds of bytes."""
 
 MAX_DEPTH = 100
 """The maximum nesting of a YAML document."""
@@ -90,8 +89,6 @@ def _lists_of(document: object) -> dict[str, list[object]]:
         raise _UnusableError(f"{document.repeated_key}: this key occurs twice")
     lists: dict[str, list[object]] = {}
     for list_name, values in document.items():
-        if isinstance(list_name, str) and list_name.startswith("x-"):
-            continue
         if list_name not in KINDS_BY_PLURAL:
             near = resembling(str(list_name), KINDS_BY_PLURAL)
             hint = f"; did you mean {near}?" if near else ""
@@ -109,18 +106,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Loads plain data, with times as text and mappings with repeated keys as ``RepeatedKeys``."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, object]:
-    loader.flatten_mapping(node)
-    # Keys from merge keys may be overridden, so that only written keys are compared.
-    written = [loader.construct_object(key, deep=True) for key in getattr(node, "own_keys", ())]
-    fields: dict[Any, object] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        try:
-            fields[key] = loader.construct_object(value_node, deep=True)
-        except TypeError as error:
-            raise yaml.constructor.ConstructorError(None, None, "a key is not text", key_node.start_mark) from error
-    return marked_if_repeated(fields, written)
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, object]:
+    pairs = [tuple(loader.construct_object(part, deep=True) for part in pair) for pair in node.value]
+    try:
+        return object_from_pairs(pairs)
+    except TypeError as error:
+        raise yaml.constructor.ConstructorError(None, None, "a key is not text", node.start_mark) from error
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -133,16 +124,11 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
     """The document, and list → the first line of each of its entries."""
     try:
-        _check_depth(text)
+        _check_events(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
-            if node is None:
-                return None, {}
-            _check_expansion(node)
-            # Before the resolution of merge keys, which changes the nodes.
-            lines = _lines_in(node)
-            return loader.construct_document(node), lines
+            return (None, {}) if node is None else (loader.construct_document(node), _lines_in(node))
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -156,7 +142,7 @@ def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
 
 
 def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
-    """Line numbers are from 1. The line of an alias is that of its anchor."""
+    """Line numbers are from 1."""
     return {
         key.value: [entry.start_mark.line + 1 for entry in value.value]
         for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())
@@ -164,43 +150,19 @@ def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
     }
 
 
-def _check_depth(text: str) -> None:
-    """Limits the nesting before recursive functions process the document."""
-    depth = 0
+def _check_events(text: str) -> None:
+    """Refuses aliases, and limits values and nesting, before the document is in memory as a whole."""
+    depth = values = 0
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _UnusableError(f"nested more than {MAX_DEPTH} deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, yaml.AliasEvent):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise _UnusableError(f"line {line}: *{event.anchor} refers to another value; write the value here")
+        if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-
-
-def _check_expansion(root: yaml.Node) -> None:
-    """Limits the number of values. Aliases share their node, so that the size of each node is computed once.
-
-    Also stores the written keys of each mapping in its node, because merge keys change the list of keys.
-    """
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-
-    def size_of(node: yaml.Node) -> int:
-        known = sizes.get(id(node))
-        if known is not None:
-            return known
-        if id(node) in open_nodes:
-            raise _UnusableError(f"line {node.start_mark.line + 1}: a value contains itself")
-        open_nodes.add(id(node))
-        size = 1
-        if isinstance(node, yaml.MappingNode):
-            node.own_keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # type: ignore[attr-defined] # for _mapping
-            size += sum(size_of(key) + size_of(value) for key, value in node.value)
-        elif isinstance(node, yaml.SequenceNode):
-            size += sum(size_of(child) for child in node.value)
-        if size > MAX_NODES:
-            raise _UnusableError(f"has more than {MAX_NODES:,} values after the expansion of aliases")
-        open_nodes.discard(id(node))
-        sizes[id(node)] = size
-        return size
-
-    size_of(root)
+        elif isinstance(event, yaml.NodeEvent):
+            values += 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+        if depth > MAX_DEPTH:
+            raise _UnusableError(f"nested more than {MAX_DEPTH} deep")
+        if values > MAX_VALUES:
+            raise _UnusableError(f"has more than {MAX_VALUES:,} values; write it as JSON Lines (.jsonl)")

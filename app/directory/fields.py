@@ -6,7 +6,7 @@ that begins with the field's name.
 
 import math
 import unicodedata
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from app.foundation.clock import EPOCH, from_epoch_ms
@@ -47,21 +47,18 @@ class RepeatedKeys(dict[str, object]):
 
 
 def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
-    """The ``object_pairs_hook`` of ``json``: an object from its pairs, in their order."""
+    """The ``object_pairs_hook`` of ``json``: an object from its pairs, as ``RepeatedKeys`` if a key occurs twice."""
     fields = dict(pairs)
-    return fields if len(fields) == len(pairs) else marked_if_repeated(fields, [name for name, _ in pairs])
-
-
-def marked_if_repeated(fields: Fields, keys: Sequence[Hashable]) -> Fields:
-    """The object, as ``RepeatedKeys`` if one of its keys occurs twice among ``keys``."""
-    seen: set[Hashable] = set()
-    for key in keys:
-        if key in seen:
-            marked = RepeatedKeys(fields)
-            marked.repeated_key = str(key)
-            return marked
-        seen.add(key)
-    return fields
+    if len(fields) == len(pairs):
+        return fields
+    marked = RepeatedKeys(fields)
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            marked.repeated_key = str(name)
+            break
+        seen.add(name)
+    return marked
 
 
 def checked_id(value: object, name: str) -> str:
