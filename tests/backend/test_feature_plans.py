@@ -31,6 +31,8 @@ USERS = 3_000
 WHOLE_ORGANIZATION = {
     "activities of an organization",
     "activities, oldest first",
+    "activities of rare kinds",
+    "activities of a rare action",
     "threads of an organization",
     "notifications of an organization",
 }
@@ -64,7 +66,6 @@ def test_a_later_page_uses_an_index(shared_world: BackendWorld, tenant: Caller) 
     for operation, field, filters in (
         ("get_activity_logs", "pageToken", {}),
         ("get_activity_logs", "pageToken", {"documentId": "d1"}),
-        ("get_activity_logs", "pageToken", {"featureTypes": ["comment", "custom"]}),
         ("get_comment_annotations", "nextPageToken", {"documentId": "d1"}),
         ("get_notifications", "nextPageToken", {"userId": "u0"}),
     ):

@@ -19,24 +19,18 @@ from app.contract.activities import ActivityInput, AddActivitiesRequest, GetActi
 
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
     request, table = call.request, ACTIVITY.c
-    by_id = [
+    query = where_given(
+        connection,
+        select(*own_columns(ACTIVITY)).where(within(ACTIVITY, call.scope)),
         (table.document_id, request.document_id),
         (table.target_entity_id, request.target_entity_id),
         (table.user_id, request.user_id),
         (table.activity_id, request.activity_ids),
-    ]
-    lists = [
-        (column, list(dict.fromkeys(values)))
-        for column, values in ((table.action_type, request.action_types), (table.feature_type, request.feature_types))
-        if values is not None
-    ]
-    # Without an id the first list selects the index, with one range per value.
-    has_id = any(value is not None for _, value in by_id)
-    any_of = None if has_id or not lists else lists.pop(0)
-    query = select(*own_columns(ACTIVITY)).where(within(ACTIVITY, call.scope))
-    query = where_given(connection, query, *by_id, *lists)
+        (table.action_type, request.action_types),
+        (table.feature_type, request.feature_types),
+    )
     keys = (table.happened_at, table.activity_id)
-    rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=any_of)
+    rows, token = call.page(connection, query, keys, order=request.order or "desc")
     data = [to_wire(row, call.scope) for row in rows]
     return Reply("Activities retrieved successfully.", data, token)
 

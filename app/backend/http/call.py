@@ -106,13 +106,10 @@ class Call(Generic[RequestT]):
         *,
         order: Order = "asc",
         length: Callable[[Any], int] = payload_length,
-        any_of: tuple[Column[Any], Sequence[str]] | None = None,
     ) -> tuple[list[Any], str | None]:
-        """The requested page of ``query``, sorted by ``keys``, and the token of the next page. ``any_of`` limits it to
-        rows in which a column has one of these values (see ``Page.of_any``)."""
+        """The requested page of ``query``, sorted by ``keys``, and the token of the next page."""
         page = Page(keys, self.position(self.request.page_token), page_rows(self.request.page_size), order)
-        query = page.of(query) if any_of is None else page.of_any(connection, query, *any_of)
-        rows, more = cut(connection.execute(query), page.size, length)
+        rows, more = cut(connection.execute(page.of(query)), page.size, length)
         return rows, self.token_after(page.position(rows[-1])) if more else None
 
     def position(self, page_token: str | None) -> list[str] | None:

@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_, union_all
+from sqlalchemy import Integer, Row, Select, literal, tuple_
 
-from app.backend.storage.rows import among
 from app.contract import limits
 from app.contract.base import Order
 from app.contract.errors import ResourceExhausted
 
 RowT = TypeVar("RowT")
-
-MAX_BRANCHES = 10
-"""Up to this number of values, each is an index lookup. With more values, a scan finds enough rows."""
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """Bytes of stored text after which a page ends early."""
@@ -84,30 +80,9 @@ class Page:
             ]
             here = tuple_(*self.keys)
             query = query.where(here < tuple_(*values) if self.order == "desc" else here > tuple_(*values))
-        return self._sorted(query, self.keys)
-
-    def of_any(
-        self, connection: Connection, query: Select[Any], column: Column[Any], values: Sequence[str]
-    ) -> Select[Any]:
-        """This page of the rows of ``query`` in which ``column`` has one of ``values``.
-
-        Merges a page for each value: rare values are found at once among millions of rows, and common ones not all
-        sorted.
-        """
-        if len(values) > MAX_BRANCHES:
-            # The expression prevents an index of the column: rows are filtered in the page's order, not sorted.
-            return self.of(query.where(among(connection, column + literal(""), values)))
-        if len(values) <= 1:
-            return self.of(query.where(column == values[0] if values else literal(value=False)))
-        branches = [select(self.of(query.where(column == value)).subquery()) for value in values]
-        together = union_all(*branches).subquery()
-        return self._sorted(select(together), tuple(together.c[key.name] for key in self.keys))
+        order = (key.desc() if self.order == "desc" else key.asc() for key in self.keys)
+        return query.order_by(*order).limit(self.size + 1)
 
     def position(self, row: Row[Any]) -> list[str]:
         """The key of a row, for a page token."""
         return [str(getattr(row, key.name)) for key in self.keys]
-
-    def _sorted(self, query: Select[Any], keys: Sequence[ColumnElement[Any]]) -> Select[Any]:
-        return query.order_by(*((key.desc() if self.order == "desc" else key.asc()) for key in keys)).limit(
-            self.size + 1
-        )
