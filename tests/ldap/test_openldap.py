@@ -177,7 +177,7 @@ def test_the_first_server_that_can_be_reached_is_read(two_slapds: list[Slapd]) -
     instead = ask(connector)
     assert instead.verdict == "complete"
     assert instead.objects["users"][person_dn(1)].value["mail"] == "second@acme.example"
-    assert instead.remarks[0].reason.startswith(f"server away: url: no connection to 127.0.0.1:{first.port}")
+    assert instead.remarks[0].reason.startswith(f"server away: nothing listens at 127.0.0.1:{first.port}")
     assert since(connector, instead.cursor).verdict == "complete"
     second.stop()
     away = ask(connector)
@@ -205,7 +205,7 @@ def test_the_doctor_reports_a_server_that_is_away(two_slapds: list[Slapd]) -> No
     source = source_from_settings(LdapSourceSettings.model_validate(settings))
     [away, read] = check_sources([source], {}, GuardSettings(), utc_now)
     assert (away.state, read.state) == (State.WARNING, State.OK)
-    assert f"people: server away: url: no connection to 127.0.0.1:{first.port}" in away.message
+    assert f"people: server away: nothing listens at 127.0.0.1:{first.port}" in away.message
     assert "60 records" in read.message
 
 
@@ -298,7 +298,10 @@ def test_a_reader_without_rights_fails_the_read(standing_slapd: Slapd) -> None:
         ({"sets": {"users": {"base": "ou=nowhere,dc=acme,dc=example"}}}, "sets.users.base ou=nowhere"),
         ({"sets": {"users": {"below": "ou=nowhere"}}}, "sets.users.below ou=nowhere, relative to base dc=acme"),
         ({"sets": {"users": {"filter": "(&(x)(y))"}}}, "sets.users.filter: is no LDAP filter; it has the form"),
-        ({"url": "ldap://127.0.0.1:1"}, "no connection to 127.0.0.1:1: Connection refused"),
+        (
+            {"url": "ldap://127.0.0.1:1"},
+            "nothing listens at 127.0.0.1:1 (connection refused); see that it runs and that url names its port",
+        ),
         ({"url": "ldaps://no-such-host.invalid"}, "the name no-such-host.invalid cannot be resolved"),
         ({"url": "ldapi://%2Ftmp%2Fno-such-socket"}, "no server listens at this socket"),
         ({"ca_file": "/no/such.pem"}, "ca_file /no/such.pem: No such file or directory"),

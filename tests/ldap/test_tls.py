@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.foundation.outbound.servers import Authority
+from tests.foundation.outbound.servers import Authority, raw_server
 from tests.ldap import slapd
 from tests.ldap.asking import ask, of_slapd
 from tests.ldap.conftest import need
@@ -25,7 +25,11 @@ def test_starttls_requires_a_trusted_certificate(library: None, tmp_path: Path) 
         assert (trusted.verdict, trusted.reason) == ("complete", "")
         untrusted = ask(of_slapd(server.port, starttls=True, ca_file=other.ca_file))
         assert untrusted.verdict == "failed"
-        assert "ca_file: the TLS certificate of 127.0.0.1" in untrusted.reason
+        assert f"the TLS certificate of 127.0.0.1:{server.port} is not trusted: " in untrusted.reason
+        assert "; set ca_file to a file with the certificate of the authority" in untrusted.reason
+        plain = ask(of_slapd(server.port, url=f"ldaps://127.0.0.1:{server.port}", ca_file=ours.ca_file))
+        assert f"no TLS handshake with 127.0.0.1:{server.port}: " in plain.reason
+        assert "; see that url names a port that speaks TLS" in plain.reason
         unnamed = ask(of_slapd(server.port, starttls=True))
         assert (unnamed.verdict, unnamed.objects) == ("failed", {})
 
@@ -51,3 +55,16 @@ def test_sasl_external_needs_no_password(library: None, standing_slapd: slapd.Sl
     elsewhere = ask(of_slapd(standing_slapd.port, **(external | {"url": standing_slapd.url})))
     assert elsewhere.verdict == "failed"
     assert elsewhere.reason.startswith("sasl: external did not work")
+
+
+def test_a_plain_response_on_a_tls_port_is_explained(library: None) -> None:
+    def talk(peer: socket.socket) -> None:
+        peer.recv(4096)
+        peer.sendall(bytes.fromhex("300c02010078070a010204000400"))  # a notice of disconnection
+        peer.recv(4096)
+
+    with raw_server(talk) as port:
+        answer = ask(of_slapd(port, url=f"ldaps://127.0.0.1:{port}"))
+    assert answer.reason.endswith(
+        f"no TLS handshake with 127.0.0.1:{port}: the response is not TLS; see that url names a port that speaks TLS"
+    )

@@ -128,8 +128,9 @@ class CallFailure:
 
     def advice(self, *, address: str, section: str) -> str:
         """Advice for the operator. ``address`` is the setting with the URL, ``section`` the one with ``ca_file`` and
-        ``proxy``."""
-        return self.kind.advice.format(address=address, section=section)
+        ``proxy``. Empty: ``ca_file`` is beside ``address``, and no proxy can be set."""
+        text = self.kind.advice if section else self.kind.advice.removesuffix(_IF_PROXY).replace("{section}.", "")
+        return text.format(address=address, section=section)
 
 
 CALL_ERRORS = (requests.RequestException, PoolError, OSError, UnicodeError)

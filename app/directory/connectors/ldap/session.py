@@ -25,6 +25,8 @@ from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.connectors.ldap.values import LdapEntry, normalized
 from app.foundation.files import read_small_file
+from app.foundation.outbound.failure import FailureKind, call_failure, failure_of
+from app.foundation.outbound.urls import bracketed
 from app.foundation.text import printable
 
 SCOPES: Mapping[str, int] = {"base": ldap.SCOPE_BASE, "one": ldap.SCOPE_ONELEVEL, "subtree": ldap.SCOPE_SUBTREE}
@@ -393,7 +395,7 @@ def _connect_error(
 
 def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: str | None) -> str:
     """The cause of a failed connection. Empty if TCP and TLS succeed."""
-    address, timeout = f"{host}:{port}", min(settings.connect_timeout, 5)
+    address, timeout = f"{bracketed(host)}:{port}", min(settings.connect_timeout, 5)
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:
             if settings.starttls:
@@ -405,35 +407,15 @@ def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: 
                 if settings.cert_file and settings.key_file:
                     context.load_cert_chain(settings.cert_file, settings.key_file)
                 context.wrap_socket(connection, server_hostname=host).close()
-    except ssl.SSLCertVerificationError as error:
-        return _certificate_error(error, address, host, settings)
-    except ssl.SSLError as error:
-        if error.library == "X509" or error.reason == "NO_CERTIFICATE_OR_CRL_FOUND":
-            return f"ca_file {ca_file}: holds no certificate; name a PEM file"
-        reason = (error.reason or "the connection ended").replace("_", " ").lower()
-        return f"url: no TLS connection to {address} ({reason}); check that it is a port for TLS"
-    except socket.gaierror as error:
-        return f"url: the name {host} cannot be resolved ({error.strerror}); correct url"
     except TimeoutError:
         return _timed_out(address, timeout)
     except OSError as error:
-        return f"url: no connection to {address}: {error.strerror or error}; check that the server runs there"
+        failure = failure_of(error, f"ldap://{address}")
+        if failure.kind is FailureKind.NOT_TLS:
+            # Its advice is for HTTP.
+            failure = call_failure(FailureKind.HANDSHAKE, address, "the response is not TLS")
+        return f"{failure.message}; {failure.advice(address='url', section='')}"
     return ""
-
-
-def _certificate_error(
-    error: ssl.SSLCertVerificationError, address: str, host: str, settings: LdapConnectionSettings
-) -> str:
-    code, message = getattr(error, "verify_code", 0), getattr(error, "verify_message", "")
-    if code in (62, 64):
-        return f"url: the TLS certificate of {address} is not for {host}; let url name the host that it is for"
-    if code in (9, 10):
-        return f"url: the TLS certificate of {address} is not valid now ({message}); have it renewed"
-    place = f"in ca_file {settings.ca_file}" if settings.ca_file else "known to this machine"
-    return (
-        f"ca_file: the TLS certificate of {address} is not trusted ({message}): the authority that signed it is not"
-        f" {place}; name a PEM file with that authority"
-    )
 
 
 def _timed_out(address: str, seconds: float) -> str:
