@@ -42,6 +42,11 @@ def shown_status(run: Run, held: Collection[str], now: datetime) -> str:
     return "expired" if has_expired(run, now) else "superseded"
 
 
+def may_be_applied(run: Run) -> bool:
+    """Whether it is a preview that another run may apply."""
+    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None and "whatIf" not in run.report
+
+
 def has_expired(run: Run, now: datetime) -> bool:
     """Whether the time to approve its held deletes is over."""
     return run.held_until is not None and run.held_until < now

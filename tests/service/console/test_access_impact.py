@@ -10,7 +10,7 @@ from sqlalchemy import delete, update
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
-from app.sync.plan.tables import PlanAccessRow
+from app.sync.plan.tables import PlanAccessRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import Office
@@ -75,20 +75,25 @@ def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office)
     browser = office.browser(Role.VIEWER)
     question = {"type": "document", "resource": "handbook", "organization": "acme"}
     links = {user: address("explain", user=user, **question).replace("&", "&amp;") for user in ("ada", "bob")}
-    cause = "grant added: document Handbook handbook , user Bob bob , ends 1970-01-01 00:00:00 UTC explain"
-    for path in (
-        address("access_impact", run=run.run_id),
-        address("access_change", run=run.run_id, ordinal=2),
-    ):
-        html = browser.get(path)
-        assert cause in _text(html), path
-        assert f'href="{links["bob"]}">explain</a>' in html
-    # On the page of a change, each user and each resource leads to Explain.
+    html = browser.get(address("access_change", run=run.run_id, ordinal=2))
+    cause = "Why grant added: document Handbook handbook , user Bob bob , ends 1970-01-01 00:00:00 UTC Users"
+    assert cause in _text(html)
+    assert f'href="{links["bob"]}">explain</a>' in html
+    # Each user and each resource leads to Explain, and the cause names the user whose it is.
     html = browser.get(address("access_change", run=run.run_id, ordinal=1))
-    assert html.count(">explain</a>") == 1 + 50 + 2
+    assert html.count(">explain</a>") == 50 + 2
     assert f'href="{links["ada"]}">' in html
-    html = browser.get(address("access_impact", run=run.run_id))
-    assert f'href="{links["ada"]}">explain</a> <span class="muted small">of the first user</span>' in html
+    assert re.search(r"Why for \S.* on Handbook handbook ; others may have records of their own", _text(html))
+
+
+def test_an_access_impact_states_that_its_plan_is_outdated(office: Office) -> None:
+    run = _preview(office)
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    browser = office.browser(Role.VIEWER)
+    assert "cannot be applied" not in browser.get(address("access_impact", run=run.run_id))
+    with writing(office.engine) as connection:
+        connection.execute(update(PlanRow.__table__).values(ledger_id=99))
+    assert "so the plan cannot be applied" in browser.get(address("access_impact", run=run.run_id))
 
 
 def test_the_largest_changes_come_first(office: Office) -> None:

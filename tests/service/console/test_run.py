@@ -88,9 +88,9 @@ def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int
 def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
     run = planned_run(office, item_id="handbook")
     html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
-    parts = ["head", "facts", "stages", "notices", "progress", "access", "kinds"]
+    parts = ["head", "facts", "stages", "notices", "progress", "holds", "access", "kinds", "other-holds"]
     parts += ["tabs", "filter", "items", "reported"]
-    assert re.findall(r'data-part="(\w+)"', html) == [*parts, "ended"]
+    assert re.findall(r'data-part="([\w-]+)"', html) == [*parts, "ended"]
     assert "data-ended" in html
     assert "<main" not in html
 

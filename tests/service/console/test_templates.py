@@ -16,6 +16,7 @@ from app.service.console.urls import address
 from app.sync.ledger.items import ItemKey
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.runs.tables import RunRow
 from tests.choice import sampled
 from tests.commands.conftest import DIRECTORY
 from tests.service.console import access_pages, states, sync_pages, system_pages
@@ -163,6 +164,10 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     with writing(office.engine) as connection:
         of_plan = PlanRow.__table__.c.plan_id == preview.plan_id
         connection.execute(update(PlanRow.__table__).where(of_plan).values(ledger_id=99))
+        of_run = RunRow.__table__.c.run_id == preview.run_id
+        compared = json.dumps({"impact": {"gain": 0, "lose": 0, "change": 0}})
+        connection.execute(update(RunRow.__table__).where(of_run).values(report=compared))
+    visitors.show("access_impact", run=preview.run_id)
     yield preview
     made = states.planned(office, dry_run=True)
     office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 0, "lose": 0, "change": 0}})

@@ -10,13 +10,14 @@ from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.names import IDS_SHOWN, access_mentions, cause_mentions, read_names
 from app.service.console.paging import PAGE_ROWS
-from app.service.console.runs import find_run
+from app.service.console.runs import find_run, may_be_applied
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import EFFECTS, access_ids, list_access
 from app.sync.plan.affected_people import affected_people
 from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
+from app.sync.runs.status import applied_by
 
 _ORGANIZATIONS_SHOWN = 20
 _CAUSES_SHOWN = 100
@@ -52,10 +53,12 @@ def access_impact(console: Console) -> Response:
         mentions = [("organization", "", item_id) for item_id in list(totals.of_organization)[:_ORGANIZATIONS_SHOWN]]
         mentions += cause_mentions(totals.of_causes[:_CAUSES_SHOWN])
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
+        is_open = may_be_applied(run) and applied_by(connection, plan_id) is None
     return console.show(
         "access_impact.html",
         current="runs",
         run=run,
+        plan_problem=console.parts.plan_problem(plan_id) if is_open else None,
         sentence=impact_sentence(run.report.get("impact", {})),
         rows=rows[:PAGE_ROWS],
         totals=totals,

@@ -20,7 +20,15 @@ from app.service.console.problems import WORDS
 from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
 from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.run_reads import held_before, losses_behind, unread_sources
-from app.service.console.runs import enqueue, find_run, held_now, read_run, show_conflict, shown_status
+from app.service.console.runs import (
+    enqueue,
+    find_run,
+    held_now,
+    may_be_applied,
+    read_run,
+    show_conflict,
+    shown_status,
+)
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
@@ -64,22 +72,18 @@ def run(console: Console) -> Response:
             cached = console.followed[key] = run, _run_context(connection, run, filters, after)
         context = cached[1] | _current_context(connection, run, console.parts.clock())
     context["plan_problem"] = None
-    if _may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
+    if may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
         context["plan_problem"] = console.parts.plan_problem(run.plan_id)
     if is_fragment:
         return console.bare("run_live.html", ended=not context["is_live"], **context)
     return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
 
 
-def _may_be_applied(run: Run) -> bool:
-    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None and "whatIf" not in run.report
-
-
 def _current_context(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
     """The part of the page that may change while the run's row does not: it depends on other runs and on workers."""
     held = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
     status = shown_status(run, held, now)
-    applied = applied_by(connection, run.plan_id) if _may_be_applied(run) and run.plan_id is not None else None
+    applied = applied_by(connection, run.plan_id) if may_be_applied(run) and run.plan_id is not None else None
     return {
         "run_status": status,
         "superseded_by": superseded_by(connection, run) if status == "superseded" else None,
@@ -248,8 +252,9 @@ def apply(console: Console) -> Response:
         return show_conflict(console, run, "This run has no plan to apply.", current="runs")
     if "whatIf" in run.report:
         return show_conflict(console, run, "This plan is of a file, and cannot be applied.", current="runs")
-    if (problem := console.parts.plan_problem(run.plan_id)) is not None:
-        return show_conflict(console, run, problem, current="runs")
+    if console.parts.plan_problem(run.plan_id) is not None:
+        changed = "The directory or the backend has changed since, so this plan cannot be applied."
+        return show_conflict(console, run, changed, current="runs")
     if run.allow_deletes and not operator.may(Role.ADMIN):
         console.gate.audit_refusal(
             operator.actor, subject_of_refused(AuditAction.APPLY, run.run_id), "its deletes need the role admin"
