@@ -14,7 +14,7 @@ _GAP = 3
 """Spaces between two columns."""
 _EDGES = 2
 _MIN_WIDTH = 24
-"""Minimum width of a folded column."""
+"""About the narrowest width at which a folded column is readable."""
 _BELOW = 3
 """Indentation of lines below a row."""
 _EMPTY = frozenset({"", "–"})
@@ -30,10 +30,9 @@ def print_table(
     minimum = widths if one_line else [widths[0], *(min(width, _MIN_WIDTH) for width in widths[1:])]
     texts = [[Text(cell, style=styles.get(cell, "")) for cell in row] for row in rows]
     if _EDGES + sum(minimum) + _GAP * (len(minimum) - 1) <= console.width:
-        widths = _shrunk(widths, minimum, console.width - _EDGES - _GAP * (len(minimum) - 1))
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading, width in zip(headings, widths, strict=True):
-            table.add_column(heading, overflow="fold", width=width)
+        for number, heading in enumerate(headings):
+            table.add_column(heading, overflow="fold", no_wrap=not number)
         for row in texts:
             table.add_row(*row)
         console.print(table)
@@ -64,15 +63,6 @@ def _lines_below(headings: Sequence[str], cells: Sequence[Text], width: int) -> 
         else:
             lines.append(piece)
     return lines
-
-
-def _shrunk(wanted: Sequence[int], minimum: Sequence[int], available: int) -> list[int]:
-    """Column widths that add up to ``available`` at most. The widest columns shrink, down to ``minimum``."""
-    widths = [max(low, min(width, available)) for width, low in zip(wanted, minimum, strict=True)]
-    while sum(widths) > available:
-        widest = max((at for at in range(len(widths)) if widths[at] > minimum[at]), key=widths.__getitem__)
-        widths[widest] -= 1
-    return widths
 
 
 def _print_line(console: Console, cells: Sequence[Text], widths: Sequence[int]) -> None:
