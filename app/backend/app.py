@@ -10,7 +10,6 @@ from flask import Flask, Response
 from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from app.backend.cascade import Cascade
 from app.backend.collaboration.activities import record_activities
 from app.backend.collaboration.deletion import delete_of_documents, delete_of_users
 from app.backend.collaboration.notifications import notify
@@ -34,11 +33,6 @@ from app.http.json import json_response
 _KEYS_CACHED = "public, max-age=300"
 """Clients reload the keys if a token has an unknown one."""
 
-CASCADE = Cascade(
-    documents=(delete_judgments_of_documents, delete_of_documents),
-    organizations=(delete_judgments_of_organizations, delete_messages_of_organizations),
-    users=(delete_of_users,),
-)
 _openapi = lru_cache(maxsize=1)(openapi_document)
 
 
@@ -72,7 +66,9 @@ def create_backend(
         vault=vault,
         provider_calls=Semaphore(max(1, threads // 2)),
         sinks=(record_activities, notify, send_webhooks),
-        cascade=CASCADE,
+        on_documents_deleted=(delete_judgments_of_documents, delete_of_documents),
+        on_organizations_deleted=(delete_judgments_of_organizations, delete_messages_of_organizations),
+        on_users_removed=(delete_of_users,),
         embedder=embedder,
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))

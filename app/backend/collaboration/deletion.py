@@ -4,7 +4,7 @@ Data that a user created stays when the user is removed, because it is part of t
 for the user are deleted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from sqlalchemy import Connection, Table, delete, select
 
@@ -32,7 +32,7 @@ _CHILDREN = (
 """Table, parent table, and the id of the parent."""
 
 
-def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
+def delete_of_documents(connection: Connection, scope: Scope, document_ids: Collection[str]) -> None:
     for table, parent, key in _CHILDREN:
         ids = select(parent.c[key]).where(within_ids(connection, scope, parent.c.document_id, document_ids))
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))

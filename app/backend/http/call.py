@@ -1,7 +1,7 @@
 """The input and output of handlers: a call with its transactions, pages and events, and its reply."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock, Semaphore
@@ -11,7 +11,6 @@ import orjson
 import requests
 from sqlalchemy import Column, Connection, Engine, Select
 
-from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
 from app.backend.events import Event, EventContext, EventSink
 from app.backend.scope import Scope
@@ -46,7 +45,12 @@ class Backend:
     """Limits the threads that call permission providers, so that slow providers leave threads to other requests."""
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
-    cascade: Cascade = field(default_factory=Cascade)
+    on_documents_deleted: tuple[Callable[[Connection, Scope, Collection[str]], None], ...] = ()
+    """Delete the rows that depend on these documents, in the transaction of the deletion, as the following do."""
+    on_organizations_deleted: tuple[Callable[[Connection, str, Collection[str]], None], ...] = ()
+    """For organizations of an API key. ``scope.delete_of_organizations`` deletes other rows."""
+    on_users_removed: tuple[Callable[[Connection, Scope, Collection[str], str | None], None], ...] = ()
+    """For rows addressed to users: in the whole organization, or about one document."""
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager

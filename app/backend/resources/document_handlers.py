@@ -151,7 +151,8 @@ def delete_documents(call: Call[DeleteDocumentsRequest], connection: Connection)
     document_ids = dict.fromkeys(call.request.document_ids)
     stored = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
     delete_entries(connection, scope, "document", stored)
-    call.backend.cascade.delete_of_documents(connection, scope, stored)
+    for delete_dependent in call.backend.on_documents_deleted:
+        delete_dependent(connection, scope, stored)
     delete_rows(connection, scope, DOCUMENT.c.document_id, stored)
     results: Results = {
         document_id: done(document_id, "Deleted Successfully" if document_id in stored else "Document does not exist")

@@ -150,7 +150,8 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     # One statement for each level: with an OR, PostgreSQL would scan the entries of both.
     delete_entries(connection, scope, "document", document_ids)
     delete_entries(connection, scope, "folder", folder_ids)
-    call.backend.cascade.delete_of_documents(connection, scope, document_ids)
+    for delete_dependent in call.backend.on_documents_deleted:
+        delete_dependent(connection, scope, document_ids)
     delete_rows(connection, scope, DOCUMENT.c.folder_id, folder_ids)
     delete_rows(connection, scope, FOLDER.c.folder_id, folder_ids)
     return Reply("Folder deleted.", None)

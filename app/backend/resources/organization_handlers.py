@@ -77,7 +77,8 @@ def delete_organizations(call: Call[DeleteOrganizationsRequest], connection: Con
     api_key_id = call.principal.api_key_id
     item_ids = dict.fromkeys(call.request.organization_ids)
     existing = _existing(connection, api_key_id, item_ids)
-    call.backend.cascade.delete_of_organizations(connection, api_key_id, existing)
+    for delete_dependent in call.backend.on_organizations_deleted:
+        delete_dependent(connection, api_key_id, existing)
     delete_of_organizations(connection, api_key_id, existing)
     return Reply("Organizations processed.", per_id(item_ids, existing, "Organization deleted.", NO_ORGANIZATION))
 

@@ -83,7 +83,8 @@ def delete_users(call: Call[DeleteUsersRequest], connection: Connection) -> Repl
         connection.execute(delete(USER_ENTRY).where(user_entries.of_users(connection, scope, container, removed)))
     mark_removed(connection, scope, removed)
     if container.level != "folder":
-        call.backend.cascade.delete_of_users(connection, scope, removed, container.container_id or None)
+        for delete_addressed in call.backend.on_users_removed:
+            delete_addressed(connection, scope, removed, container.container_id or None)
     results: Results = {
         user_id: {"success": True, "message": "User removed."}
         if user_id in removed
