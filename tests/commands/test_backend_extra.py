@@ -13,7 +13,7 @@ from app.cli import usher
 from app.commands import backend
 
 
-@pytest.mark.parametrize("command", [["serve"], ["deliver"], ["upgrade"]])
+@pytest.mark.parametrize("command", [["serve"], ["upgrade"]])
 def test_backend_commands_name_the_missing_extra(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "BACKEND_EXTRA", ("numpy", "not_a_package_of_anyone"))
     result = CliRunner().invoke(usher, ["backend", *command])

@@ -11,7 +11,7 @@ from app.foundation.database.programs import Migrations
 from tests.commands.conftest import Usher
 
 USHERS = [["db", "upgrade"], ["serve", "--port", "0"], ["worker"], ["sync"], ["plan"], ["runs"]]
-BACKENDS = [["backend", "upgrade"], ["backend", "serve", "--port", "0"], ["backend", "deliver"]]
+BACKENDS = [["backend", "upgrade"], ["backend", "serve", "--port", "0"]]
 
 
 def prepared(folder: Path, database_url: str, migrations: Migrations) -> None:
