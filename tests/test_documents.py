@@ -13,7 +13,8 @@ import pytest
 
 import app
 from app.access.index.layout import MAX_LISTED
-from app.access.problems import PROBLEMS_KEPT, ProblemSort
+from app.access.problem_list import PROBLEMS_KEPT
+from app.access.problems import ProblemSort
 from app.access.refresh.model_changes import MAX_LOGGED
 from app.access.stored_problems import COUNT_EVERY_MS
 from app.client.retry import RetryPolicy
@@ -305,7 +306,8 @@ READERS_OF_THE_ACCESS_MODEL = {
     "access/browse/suggestions.py": "reads ids",
     "access/search.py": "searches all records",
     "access/origins.py": "reads aliases",
-    "access/contents.py": "counts and exports",
+    "access/export.py": "counts and exports",
+    "access/shared_aliases.py": "reads aliases",
 }
 """Modules that read tables of the access model, and why they handle records without effect correctly."""
 

@@ -2,8 +2,8 @@
 
 The rules: ``app/access/README.md``, "Origins".
 
-Used to explain decisions and to show records. Decisions do not use it. It looks up a few records in a fixed number of
-statements.
+They explain decisions and records to operators. Decisions do not use them. The number of statements does not depend on
+the number of records.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Engine, Row
 
-from app.access.decision.decide import QuestionLike
 from app.access.decision.explain import Explanation
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
-from app.access.records import Folder, Key, Record, User
+from app.access.records import Key, Record, User
 from app.access.refresh.fills import add_fill, is_disabling_sql, is_visible_sql
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import SOURCE_TABLES, object_of_origin
@@ -282,48 +281,3 @@ def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
         rule=row.rule,
         gives=tuple(gives),
     )
-
-
-# Denials because of an alias of several users.
-
-_SHARED_ALIASES = """
-WITH shared (alias) AS (
-  SELECT a.alias FROM model_user_alias a WHERE a.user_id = :user_id AND EXISTS (
-    SELECT 1 FROM model_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id))
-SELECT n.kind, n.user_alias AS alias, d.name FROM (
-  SELECT 0 AS number, 'grant' AS kind, s.source_id, s.user_alias FROM source_grant s
-  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
-    AND (s.document_id = :document_id AND s.document_id <> '' OR s.folder_id IN (@list(folders)))
-  UNION ALL SELECT 1, 'group member', s.source_id, s.user_alias FROM source_group_member s
-  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
-  UNION ALL SELECT 2, 'membership', s.source_id, s.user_alias FROM source_membership s
-  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
-  UNION ALL SELECT 3, 'context grant', s.source_id, s.user_alias FROM source_context_grant s
-  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
-) AS n JOIN directory_source d ON d.source_id = n.source_id
-ORDER BY n.number, d.position, n.user_alias @bytes LIMIT 1
-"""
-
-_HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
-
-
-def with_shared_aliases(connection: Connection, question: QuestionLike, explanation: Explanation) -> Explanation:
-    """The explanation of a denial, with a record that might allow access if only this user had the alias in it."""
-    if explanation.decision.has_access:
-        return explanation
-    folders = [record.folder_id for record in explanation.records if isinstance(record, Folder)]
-    folders += [question.resource_id] if question.type == "folder" else []
-    parameters = {
-        "user_id": question.user_id,
-        "organization_id": question.organization_id,
-        "document_id": question.resource_id if question.type in {"document", "context"} else "",
-        "folders": json_list(folders),
-    }
-    row = run(connection, _SHARED_ALIASES, parameters).first()
-    if row is None:
-        return explanation
-    holders = ", ".join(map(quoted, run(connection, _HOLDERS, {"alias": row.alias}).scalars()))
-    shared = (
-        f"a {row.kind} of source {quoted(row.name)} names {quoted(row.alias)}, an alias of several users: {holders}"
-    )
-    return replace(explanation, remarks=(*explanation.remarks, shared))

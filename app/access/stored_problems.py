@@ -11,17 +11,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, true, update
 
-from app.access.problems import (
-    PROBLEMS_KEPT,
-    AnySort,
-    Problem,
-    ProblemCause,
-    ProblemList,
-    ProblemSample,
-    ProblemSamples,
-    ProblemSort,
-    UnclearDisabling,
-)
+from app.access.problem_list import PROBLEMS_KEPT, ProblemList, ProblemSample, ProblemSamples
+from app.access.problems import AnySort, Problem, ProblemCause, ProblemSort, UnclearDisabling
 from app.access.refresh.fills import find_unclear_disabling
 from app.access.refresh.group_cycles import NO_SOURCE
 from app.access.refresh.problems import find_problems, remaining_problems

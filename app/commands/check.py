@@ -67,7 +67,8 @@ def check(  # noqa: PLR0917 - click passes them by name
     context, ID is its document. Exit code 0: allowed, 4: denied.
     """
     from app.access.decision.explain import explain
-    from app.access.origins import load_origins, with_shared_aliases
+    from app.access.origins import load_origins
+    from app.access.shared_aliases import with_shared_aliases
     from app.access.sql_view import SqlView
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading

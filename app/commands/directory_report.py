@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.access.contents import SourceState
-from app.access.problems import ProblemGroup, ProblemSort
+from app.access.problem_list import ProblemGroup
+from app.access.problems import ProblemSort
 from app.access.refresh.guard import Guard
 from app.access.revisions import ModelChange
+from app.access.source_states import SourceState
 from app.commands.bootstrap.databases import existing_store, known_sources
 from app.commands.bootstrap.outgoing import configured_sources
 from app.commands.bootstrap.requirements import require_sources

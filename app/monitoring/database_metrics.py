@@ -16,10 +16,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, Row
 
-from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.pending import pending_since
 from app.access.refresh.push_sequences import PushState, push_states
 from app.access.revisions import latest_revision
+from app.access.source_states import SourceState, oldest_good_read, source_states
 from app.directory.source import Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
 from app.access.candidate import open_candidate
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Fill, Record, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from app.access.browse.grants import GrantEntry, grants_of_groups, grants_on_levels
+from app.access.browse.grants import GrantEntry, ResourceIds, grants_of_groups, grants_on_levels
 from app.access.records import AccessRole, Folder, Grant, Group, Organization, Record, User
 from app.foundation.database.engine import reading
 from tests.worlds.access_model import StoredDirectory, stored_directory
@@ -11,7 +11,7 @@ from tests.worlds.access_model import StoredDirectory, stored_directory
 __all__ = ["stored_directory"]
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-LEVELS = [("inner", ""), ("middle", ""), ("outer", "")]
+LEVELS = [ResourceIds("inner"), ResourceIds("middle"), ResourceIds("outer")]
 GROUPS = ["first", "second", "third"]
 
 
@@ -78,7 +78,7 @@ def test_grants_of_disabled_users_have_no_effect(stored_directory: StoredDirecto
         ]
     )
     with reading(stored_directory.engine) as connection:
-        entries = grants_on_levels(connection, "acme", [("inner", "")], after=(), limit=10, now=NOW)
+        entries = grants_on_levels(connection, "acme", [ResourceIds("inner")], after=(), limit=10, now=NOW)
     assert [(entry.holder_id, entry.without_effect) for entry in entries] == [
         ("ada", ""),
         ("gone", "the user is disabled"),

@@ -390,5 +390,5 @@ def test_public_resources_are_found_by_index(engine: Engine) -> None:
     all_organizations = plan(changed._PUBLIC, **names)
     assert "SCAN model_folder USING COVERING INDEX ix_model_folder_open" in all_organizations
     assert "SCAN model_document USING COVERING INDEX ix_model_document_open" in all_organizations
-    of_one = plan(side.query("t.document_id", changed.IS_PUBLIC), table="model_document")
+    of_one = plan(side._query("t.document_id", changed.IS_PUBLIC), table="model_document")
     assert "SEARCH t USING COVERING INDEX ix_model_document_open" in of_one

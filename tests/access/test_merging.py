@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, select, text
 
-from app.access.contents import source_states
 from app.access.kinds import NAMED_KINDS
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.record_tables import KIND_TABLES, VALUES_FROM_RECORD
 from app.access.records import (
     AccessRole,
@@ -34,6 +33,7 @@ from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.search_names import search_names
 from app.access.revisions import current_revision
+from app.access.source_states import source_states
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.tables import make_tables

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, insert, literal, select, text, update
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import (
     Document,
     Fill,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.access.contents import export_records
+from app.access.export import export_records
 from app.access.origins import load_origins
 from app.access.records import Document, Grant, Key, User
 from app.access.refresh.pushes import NumberedPush, apply_push

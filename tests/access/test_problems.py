@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from app.access.problems import Problem, ProblemCause, ProblemList, ProblemSort
+from app.access.problem_list import ProblemList
+from app.access.problems import Problem, ProblemCause, ProblemSort
 from app.access.records import Grant, Membership, Organization, Record, User
 from app.access.refresh.reads import CHANGES, ReadResult
 from app.access.refresh.refresh import Refresh

@@ -8,13 +8,14 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 import app.access.refresh.session
-from app.access.contents import export_records, source_states
-from app.access.problems import ProblemList
+from app.access.export import export_records
+from app.access.problem_list import ProblemList
 from app.access.records import Fill, Membership, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.tables import TEMPORARY_TABLES, ChangeCounts
 from app.access.revisions import current_revision
+from app.access.source_states import source_states
 from app.access.source_tables import origin_text
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading

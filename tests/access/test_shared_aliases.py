@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.decision.explain import explain
-from app.access.origins import with_shared_aliases
 from app.access.records import AccessType, Document, Folder, Grant, Membership, Organization, Record, User
+from app.access.shared_aliases import with_shared_aliases
 from app.access.sql_view import SqlView
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading

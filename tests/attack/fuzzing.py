@@ -28,7 +28,7 @@ from schemathesis.core import NotSet
 from schemathesis.generation import GenerationMode
 from sqlalchemy import text
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Document, Membership, Organization, Record, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

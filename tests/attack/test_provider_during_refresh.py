@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Record
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

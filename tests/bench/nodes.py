@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Membership, Organization, Record, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

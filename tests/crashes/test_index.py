@@ -10,7 +10,7 @@ import pytest
 
 from app.access.index.entries import all_entries
 from app.access.index.file import IndexFile, Stamp
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.commands.schema import METADATA

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.access.contents import export_records
+from app.access.export import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource

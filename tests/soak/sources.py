@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.access.contents import model_counts
+from app.access.export import model_counts
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.access.contents import export_records
+from app.access.export import export_records
 from app.access.origins import find_origins
 from app.access.records import Grant
 from app.access.refresh.staging import drop_duplicates

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from app.access.contents import export_records
+from app.access.export import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy

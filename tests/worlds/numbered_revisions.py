@@ -15,7 +15,7 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.decision.view import AccessView
 from app.access.index.entries import all_entries
 from app.access.index.file import Stamp
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Membership, Organization, Record, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Row
 
 from app.access.browse.lookup import ItemKey, find_all, find_names
+from app.access.decision.decide import is_active
 from app.access.effective import find_causes
 from app.access.record_tables import record_of
 from app.access.records import Document, Folder, Grant, Group, User
@@ -22,13 +23,24 @@ from app.foundation.database.statements import json_list, json_lists, run
 MAX_GROUPS = 1_000
 """The maximum number of groups of a user whose grants are read."""
 
-ResourceIds = tuple[str, str]
-"""The id of a folder and of a document, of which one is empty."""
-
-_GrantKey = tuple[str, str, str, str]
-"""Folder, document, user and group, of which two are empty."""
-
 Item = TypeVar("Item")
+
+
+class ResourceIds(NamedTuple):
+    """A folder or a document. The other id is empty."""
+
+    folder_id: str = ""
+    document_id: str = ""
+
+
+class _GrantIds(NamedTuple):
+    """A grant in an organization: a folder or a document, and a user or a group. The other ids are empty."""
+
+    folder_id: str
+    document_id: str
+    user_id: str = ""
+    group_id: str = ""
+
 
 _COLUMNS = "g.folder_id, g.document_id, g.user_id, g.organization_user_group_id, g.access_role, g.expires_at"
 
@@ -107,20 +119,21 @@ def grants_on_levels(
     ``after``: the folder, document, user and group of the last entry.
     """
     parameters = {"organization_id": organization_id, "levels": json_lists(levels)}
-    with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, parameters)}
-    begin = (after[0], after[1]) if after else None
+    with_grants = {tuple(json.loads(level)) for level in run(connection, _LEVELS_WITH_GRANTS, parameters).scalars()}
+    last = _GrantIds(*after) if after else None
+    begin = None if last is None else ResourceIds(last.folder_id, last.document_id)
     rows: list[Row[Any]] = []
     # The level of the cursor may have lost its grants since the last page.
-    for folder_id, document_id in (level for level in starting_at(levels, begin) if level in with_grants):
-        user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
-        key = {"folder_id": folder_id, "document_id": document_id, "user_id": user_id, "group_id": group_id}
-        rows += run(connection, _ON_LEVEL, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
+    for level in (level for level in starting_at(levels, begin) if level in with_grants):
+        key = last if last is not None and level == begin else _GrantIds(*level)
+        page = {**parameters, **key._asdict(), "limit": limit - len(rows)}
+        rows += run(connection, _ON_LEVEL, page, columns=_COLUMNS)
         if len(rows) >= limit:
             break
     levels = [level for level in levels if level in with_grants]
-    nearer_levels = [levels[: levels.index((row.folder_id, row.document_id))] for row in rows]
+    nearer_levels = [levels[: levels.index(ResourceIds(row.folder_id, row.document_id))] for row in rows]
     keys = [
-        [(*level, row.user_id, row.organization_user_group_id) for level in nearer]
+        [_GrantIds(*level, row.user_id, row.organization_user_group_id) for level in nearer]
         for row, nearer in zip(rows, nearer_levels, strict=True)
     ]
     return _entries(connection, organization_id, rows, _first_active(connection, organization_id, keys, now))
@@ -131,44 +144,51 @@ def grants_of_user(
 ) -> list[GrantEntry]:
     """A user's own grants in an organization: those on documents, then those on folders. ``after``: the folder and
     document of the last entry."""
-    folder_id, document_id = after or ("", "")
-    parameters = {
-        "organization_id": organization_id,
-        "user_id": user_id,
-        "folder_id": folder_id,
-        "document_id": document_id,
-        "limit": limit,
-    }
+    last = ResourceIds(*after)
+    parameters = {"organization_id": organization_id, "user_id": user_id, "limit": limit, **last._asdict()}
     return _entries(connection, organization_id, run(connection, _OF_USER, parameters, columns=_COLUMNS).all(), {})
 
 
 def grants_of_groups(
+    connection: Connection, organization_id: str, groups: Sequence[str], *, after: Sequence[str], limit: int
+) -> list[GrantEntry]:
+    """The grants of these groups, group by group in this order. ``after``: the group, folder and document of the last
+    entry."""
+    rows = _read_grants_of_groups(connection, organization_id, groups, after, limit)
+    return _entries(connection, organization_id, rows, {})
+
+
+def grants_through_groups(
     connection: Connection,
     organization_id: str,
+    user_id: str,
     groups: Sequence[str],
     *,
     after: Sequence[str],
     limit: int,
-    user_id: str = "",
-    now: datetime | None = None,
+    now: datetime,
 ) -> list[GrantEntry]:
-    """The grants of these groups, group by group in this order. ``after``: the group, folder and document of the last
-    entry. With ``user_id`` and ``now``, the user's own active grants on the same levels are ``nearer``."""
+    """As ``grants_of_groups`` for the groups of a user, whose own active grants on the same levels are ``nearer``."""
+    rows = _read_grants_of_groups(connection, organization_id, groups, after, limit)
+    keys = [[_GrantIds(row.folder_id, row.document_id, user_id)] for row in rows]
+    return _entries(connection, organization_id, rows, _first_active(connection, organization_id, keys, now))
+
+
+def _read_grants_of_groups(
+    connection: Connection, organization_id: str, groups: Sequence[str], after: Sequence[str], limit: int
+) -> list[Row[Any]]:
     parameters: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
-    with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, parameters)}
+    with_grants = set(run(connection, _GROUPS_WITH_GRANTS, parameters).scalars())
+    last_group = after[0] if after else None
     rows: list[Row[Any]] = []
     # The group of the cursor may have lost its grants since the last page.
-    for group_id in (group for group in starting_at(groups, after[0] if after else None) if group in with_grants):
-        folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
-        key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
-        rows += run(connection, _OF_GROUP, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
+    for group_id in (group for group in starting_at(groups, last_group) if group in with_grants):
+        last = ResourceIds(*after[1:]) if group_id == last_group else ResourceIds()
+        page = {**parameters, **last._asdict(), "group_id": group_id, "limit": limit - len(rows)}
+        rows += run(connection, _OF_GROUP, page, columns=_COLUMNS)
         if len(rows) >= limit:
             break
-    nearer: Mapping[int, Grant] = {}
-    if user_id and now is not None:
-        keys = [[(row.folder_id, row.document_id, user_id, "")] for row in rows]
-        nearer = _first_active(connection, organization_id, keys, now)
-    return _entries(connection, organization_id, rows, nearer)
+    return rows
 
 
 def starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
@@ -182,26 +202,26 @@ def group_grants_on(
     connection: Connection, organization_id: str, level: ResourceIds, groups: Iterable[str]
 ) -> dict[str, Grant]:
     """Group → its grant on exactly this folder or document, in the order of the groups."""
-    requested = list(islice(groups, MAX_GROUPS))
-    grants = _exact(connection, organization_id, {(*level, "", group) for group in requested})
-    return {group: grants[*level, "", group] for group in requested if (*level, "", group) in grants}
+    keys = {group: _GrantIds(*level, group_id=group) for group in islice(groups, MAX_GROUPS)}
+    grants = _exact(connection, organization_id, keys.values())
+    return {group: grants[key] for group, key in keys.items() if key in grants}
 
 
 def _first_active(
-    connection: Connection, organization_id: str, keys: Sequence[Sequence[_GrantKey]], now: datetime
+    connection: Connection, organization_id: str, keys: Sequence[Sequence[_GrantIds]], now: datetime
 ) -> dict[int, Grant]:
     """Number of the row → the first active grant with one of the row's keys."""
     grants = _exact(connection, organization_id, chain.from_iterable(keys))
     nearer: dict[int, Grant] = {}
     for number, keys_of_row in enumerate(keys):
         of_row = (grants[key] for key in keys_of_row if key in grants)
-        active = next((grant for grant in of_row if grant.expires_at is None or grant.expires_at > now), None)
+        active = next((grant for grant in of_row if is_active(grant, now)), None)
         if active is not None:
             nearer[number] = active
     return nearer
 
 
-def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKey]) -> dict[_GrantKey, Grant]:
+def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantIds]) -> dict[_GrantIds, Grant]:
     """The grants with exactly these keys."""
     requested = sorted(set(keys))
     if not requested:
@@ -209,7 +229,7 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
     parameters = {"organization_id": organization_id, "keys": json_lists(requested)}
     rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
     return {
-        (row.folder_id, row.document_id, row.user_id, row.organization_user_group_id): record_of(Grant, row)
+        _GrantIds(row.folder_id, row.document_id, row.user_id, row.organization_user_group_id): record_of(Grant, row)
         for row in rows
     }
 

@@ -71,6 +71,7 @@ def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
     if not requested:
         return {}
     table = TABLES_OF_KIND[of.kind]
+    # Keys of organizations and users begin with an empty organization.
     offset = 2 - len(table.keys)
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
     records: dict[ItemKey, RecordT] = {}
@@ -131,9 +132,11 @@ def find_paths(connection: Connection, organization_id: str, folder_ids: Iterabl
     return paths
 
 
-def folder_paths(connection: Connection, organization_id: str, items: Collection[ItemKey]) -> dict[ItemKey, list[str]]:
+def folder_paths(
+    connection: Connection, organization_id: str, items: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], list[str]]:
     """Kind and id of folders and documents → the names of the folders above, as ``find_paths`` returns them."""
-    above: dict[ItemKey, str] = {}
+    above: dict[tuple[str, str], str] = {}
     for of, field in ((Folder, "parent_folder_id"), (Document, "folder_id")):
         keys = [(organization_id, item_id) for kind, item_id in items if kind == of.kind]
         records = find_all(connection, of, keys)

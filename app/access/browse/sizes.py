@@ -1,4 +1,4 @@
-"""Counts records for pages: in total, in each organization, and in a single folder, group or user.
+"""Counts records for pages: in total, in each organization, and around a single folder, document, group or user.
 
 Refreshes maintain the counts of organizations. For single records they are queried, up to a thousand.
 """
@@ -16,21 +16,12 @@ ALL_ORGANIZATIONS = ""
 """The id under which the totals are stored."""
 
 MAX_COUNT = 1_000
-"""The records of a single folder, group or user are counted up to this number."""
+"""The records of a single folder, document, group or user are counted up to this number."""
 
 _COUNTS = """
 SELECT c.organization_id, c.kind, c.records FROM (@list(organization_ids)) AS requested
 CROSS JOIN access_count c WHERE c.organization_id = requested.value
 """
-
-
-def load_counts(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-    """Organization → kind → how many records of it there are. No entry: none. ``ALL_ORGANIZATIONS`` may be one."""
-    counts: dict[str, dict[str, int]] = {}
-    for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
-        counts.setdefault(row.organization_id, {})[row.kind] = int(row.records)
-    return counts
-
 
 _NUMBERS = {
     "members": Membership.kind,
@@ -44,6 +35,46 @@ _ORGANIZATIONS = """
 SELECT organization_id, access_type, disabled, payload FROM model_organization
 WHERE organization_id > :after ORDER BY organization_id LIMIT :limit
 """
+
+_COUNT = """
+SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :limit) AS counted
+"""
+
+_OUTER = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
+
+_RELATED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "folder": {
+        "folders": ("model_folder @by(ix_model_folder_within)", "parent_folder_id = :id"),
+        "documents": ("model_document @by(ix_model_document_within)", "folder_id = :id"),
+        "grants": ("model_grant", "folder_id = :id AND document_id = ''"),
+    },
+    "document": {"grants": ("model_grant", "folder_id = '' AND document_id = :id")},
+    "group": {
+        "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
+        "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
+        "outer_groups": (_OUTER, "member_group_id = :id"),
+        "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
+    },
+    "user": {
+        "groups": (
+            "model_group_member @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)",
+            "user_id = :id",
+        ),
+        "grants": (
+            "model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
+            "user_id = :id",
+        ),
+    },
+}
+"""Kind of a record → name of a count → the table and the condition of the counted rows."""
+
+
+def load_counts(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    """Organization → kind → how many records of it there are. No entry: none. ``ALL_ORGANIZATIONS`` may be one."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
+        counts.setdefault(row.organization_id, {})[row.kind] = int(row.records)
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,42 +110,10 @@ def organization_size(connection: Connection, organization_id: str) -> dict[str,
     return {name: counts.get(kind, 0) for name, kind in _NUMBERS.items()}
 
 
-_COUNT = """
-SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :limit) AS counted
-"""
-
-_OUTER = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
-
-_SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "folder": {
-        "folders": ("model_folder @by(ix_model_folder_within)", "parent_folder_id = :id"),
-        "documents": ("model_document @by(ix_model_document_within)", "folder_id = :id"),
-        "grants": ("model_grant", "folder_id = :id AND document_id = ''"),
-    },
-    "document": {"grants": ("model_grant", "folder_id = '' AND document_id = :id")},
-    "group": {
-        "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
-        "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
-        "outer_groups": (_OUTER, "member_group_id = :id"),
-        "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
-    },
-    "user": {
-        "groups": (
-            "model_group_member @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)",
-            "user_id = :id",
-        ),
-        "grants": (
-            "model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
-            "user_id = :id",
-        ),
-    },
-}
-
-
 def count_related(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
     """The counts of records in, on or of a single record. ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
     parameters = {"organization_id": organization_id, "id": item_id, "limit": MAX_COUNT + 1}
     return {
         name: int(run(connection, _COUNT, parameters, table=table, of=of).scalar_one())
-        for name, (table, of) in _SIZES[kind].items()
+        for name, (table, of) in _RELATED[kind].items()
     }

@@ -51,20 +51,20 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
                 direction=direction,
                 order=order,
             )
-            ids.update(row[0] for row in rows)
+            ids.update(rows.scalars())
     keys = {(within, neighbour) for neighbour in ids}
     for beginning in from_each_word(item_id):
         for direction, order in _DIRECTIONS:
             parameters = {"kind": kind, "name": beginning, "limit": _NEIGHBOURS}
             rows = run(connection, _NAMES_BESIDE, parameters, direction=direction, order=order)
-            keys.update((row[0], row[1]) for row in rows if within in {"", row[0]})
+            keys.update((row.organization_id, row.item_id) for row in rows if within in {"", row.organization_id})
     similar = []
-    for key, record in find_all(connection, KINDS[kind].record, keys).items():
+    for (found_in, found_id), record in find_all(connection, KINDS[kind].record, keys).items():
         name = name_of(record)
-        similarity = max(_similarity(item_id, key[1]), _similarity_to_name(item_id, name))
+        similarity = max(_similarity(item_id, found_id), _similarity_to_name(item_id, name))
         if similarity >= _MIN_SIMILARITY:
-            entry = ListEntry(kind=kind, organization_id=key[0], item_id=key[1], name=name)
-            similar.append((-similarity, key[1], entry))
+            entry = ListEntry(kind=kind, organization_id=found_in, item_id=found_id, name=name)
+            similar.append((-similarity, found_id, entry))
     return [entry for *_, entry in sorted(similar, key=lambda candidate: candidate[:2])[:_LIMIT]]
 
 

@@ -11,7 +11,7 @@ from app.access.records import AccessType
 
 
 class AffectedPairs:
-    """The affected users and resources of an organization, which the two sides have loaded."""
+    """The affected users and resources of an organization. Loads them on both sides when it is created."""
 
     def __init__(self, sides: Sided[Side], changed: ChangedOrganization) -> None:
         self._sides = sides
@@ -22,6 +22,7 @@ class AffectedPairs:
         """All users with an entry in the organization. None: no change affects them all."""
         if changed.everything or changed.places:
             self.everybody = {user_id for side in sides for user_id in side.holders()}
+        self._affected: set[str] = set()
         self._load_users()
         self._load_documents()
         self._load_own_grants()

@@ -93,7 +93,7 @@ class ChangedOrganization:
 
 
 class ChangedModel:
-    """What the candidate changes. Reads the deltas once."""
+    """What the candidate changes. Reads the deltas when it is created."""
 
     def __init__(self, connection: Connection, tables: Sided[Tables]) -> None:
         self._connection = connection

@@ -27,6 +27,7 @@ from app.access.impact.side import Side
 from app.access.records import ResourceKind
 
 Resource = tuple[ResourceKind, str]
+"""A resource of an organization: its kind and its id."""
 
 Grantee = str | Place
 """What makes a user differ from others on a resource: a group with a grant, or a place with own grants."""
@@ -97,9 +98,8 @@ class Chains:
         document = self._side.documents.get(document_id)
         if document is None:
             return DENIED
-        folder_id, access_type = document
-        above = self._of_folder(folder_id) if folder_id else TOP
-        return self._extended(above, ("document", document_id), access_type)
+        above = self._of_folder(document.folder_id) if document.folder_id else TOP
+        return self._extended(above, ("document", document_id), document.access_type)
 
     def _of_folder(self, folder_id: str) -> int:
         """The chain of a folder, from that of the nearest folder above it that was found before."""

@@ -43,7 +43,7 @@ UNION SELECT user_id FROM {grant} WHERE organization_id = :organization_id AND u
 """
 
 
-def query(columns: str, *conditions: str, ids_in: str = "") -> str:
+def _query(columns: str, *conditions: str, ids_in: str = "") -> str:
     """A query of the rows of ``{table}`` in the organization. ``ids_in``: the column that contains ``:ids``."""
     tables, where = "{table} t", ["t.organization_id = :organization_id"]
     if ids_in:
@@ -56,6 +56,13 @@ class OwnGrant(NamedTuple):
 
     place: Place
     access_role: AccessRole
+
+
+class LoadedDocument(NamedTuple):
+    """What decisions about a document depend on, apart from grants. Absent values are empty."""
+
+    folder_id: str
+    access_type: str
 
 
 class UserOnSide(NamedTuple):
@@ -90,8 +97,7 @@ class Side:
     """User → the groups that contain them directly."""
     own_grants: defaultdict[str, set[OwnGrant]] = field(default_factory=lambda: defaultdict(set))
     """User → their own grants that are loaded."""
-    documents: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Document → its folder and access type, empty if it has none."""
+    documents: dict[str, LoadedDocument] = field(default_factory=dict)
     _shared: frozenset[type[Record]] = frozenset()
     """The kinds of which the other side loads the records for both."""
     _closures: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
@@ -106,7 +112,7 @@ class Side:
 
     @cached_property
     def organization(self) -> Organization | None:
-        for access_type, disabled in self._read(Organization, query("t.access_type, t.disabled")):
+        for access_type, disabled in self._read(Organization, _query("t.access_type, t.disabled")):
             return Organization(
                 organization_id=self.organization_id,
                 organization_name="",
@@ -126,7 +132,7 @@ class Side:
                 access_type=AccessType(access_type) if access_type else None,
             )
             for folder_id, parent, access_type in self._read(
-                Folder, query("t.folder_id, t.parent_folder_id, t.access_type")
+                Folder, _query("t.folder_id, t.parent_folder_id, t.access_type")
             )
         }
 
@@ -135,7 +141,7 @@ class Side:
         """The grants of groups on each folder and document."""
         columns = "t.folder_id, t.document_id, t.organization_user_group_id, t.access_role"
         grants = defaultdict(list)
-        for folder_id, document_id, group_id, role in self._read(Grant, query(columns, "t.user_id = ''", _ACTIVE)):
+        for folder_id, document_id, group_id, role in self._read(Grant, _query(columns, "t.user_id = ''", _ACTIVE)):
             place = _place(folder_id, document_id)
             grants[place].append(self.grant(place, role, group_id=group_id))
         return grants
@@ -152,14 +158,14 @@ class Side:
     @cached_property
     def groups(self) -> Collection[str]:
         """The groups that exist."""
-        return {group_id for (group_id,) in self._read(Group, query("t.organization_user_group_id"))}
+        return {group_id for (group_id,) in self._read(Group, _query("t.organization_user_group_id"))}
 
     @cached_property
     def inner_groups(self) -> Sequence[tuple[str, str]]:
         """Groups and the groups that are members of them."""
         columns = "t.organization_user_group_id, t.member_group_id"
         return [
-            (group_id, inner) for group_id, inner in self._read(GroupMember, query(columns, "t.member_group_id > ''"))
+            (group_id, inner) for group_id, inner in self._read(GroupMember, _query(columns, "t.member_group_id > ''"))
         ]
 
     @cached_property
@@ -176,7 +182,7 @@ class Side:
 
     @cached_property
     def _documents_in(self) -> Mapping[str, Collection[str]]:
-        return _lists((folder_id, document_id) for document_id, (folder_id, _) in self.documents.items())
+        return _lists((document.folder_id, document_id) for document_id, document in self.documents.items())
 
     def holders(self) -> set[str]:
         """All users with a membership, group or grant in the organization, whether or not it has ended."""
@@ -187,7 +193,7 @@ class Side:
     def users_below(self, groups: Iterable[str]) -> set[str]:
         """The users in these groups and in the groups below them."""
         below = _closure(groups, lambda group_id: self._groups_inside.get(group_id, ()))
-        users = query("t.user_id", _OF_A_USER, ids_in="organization_user_group_id")
+        users = _query("t.user_id", _OF_A_USER, ids_in="organization_user_group_id")
         return {user_id for (user_id,) in self._read(GroupMember, users, below)}
 
     def public_places(self) -> set[Place]:
@@ -195,7 +201,7 @@ class Side:
         folders: set[Place] = {
             ("folder", folder.folder_id) for folder in self.folders.values() if folder.access_type is AccessType.PUBLIC
         }
-        documents = self._read(Document, query("t.document_id", IS_PUBLIC))
+        documents = self._read(Document, _query("t.document_id", IS_PUBLIC))
         return folders | {("document", document_id) for (document_id,) in documents}
 
     def load_users(self, users: Collection[str], *, all_entries: bool) -> None:
@@ -203,9 +209,9 @@ class Side:
         ids_in, ids = ("", None) if all_entries else ("user_id", users)
         for user_id, disabled in self._load(User, _USERS, users):
             self.users[user_id] = bool(disabled)
-        for user_id, role in self._load(Membership, query("t.user_id, t.access_role", _ACTIVE, ids_in=ids_in), ids):
+        for user_id, role in self._load(Membership, _query("t.user_id, t.access_role", _ACTIVE, ids_in=ids_in), ids):
             self.roles[user_id] = AccessRole(role)
-        members = query(
+        members = _query(
             "t.user_id, t.organization_user_group_id", *([_OF_A_USER] if all_entries else []), ids_in=ids_in
         )
         groups: defaultdict[str, list[str]] = _lists(self._load(GroupMember, members, ids))
@@ -227,9 +233,9 @@ class Side:
 
     def load_documents(self, ids_in: str = "", ids: Collection[str] | None = None) -> None:
         """Loads the documents with one of these ids in the column ``ids_in``. By default all of the organization."""
-        documents = query("t.document_id, t.folder_id, t.access_type", ids_in=ids_in)
+        documents = _query("t.document_id, t.folder_id, t.access_type", ids_in=ids_in)
         for document_id, folder_id, access_type in self._load(Document, documents, ids):
-            self.documents[document_id] = folder_id, access_type
+            self.documents[document_id] = LoadedDocument(folder_id, access_type)
 
     def folders_below(self, folders: Iterable[str]) -> set[str]:
         """These folders, whether or not they exist, and those below them."""
@@ -250,7 +256,7 @@ class Side:
             document_id: self.documents[document_id] for document_id in documents if document_id in self.documents
         }
         above: set[Place] = {("document", document_id) for document_id in loaded}
-        for folder_id in {*folders, *(folder_id for folder_id, _ in loaded.values())}:
+        for folder_id in {*folders, *(document.folder_id for document in loaded.values())}:
             folder = self.folders.get(folder_id)
             while folder is not None and ("folder", folder.folder_id) not in above:
                 above.add(("folder", folder.folder_id))
@@ -303,7 +309,7 @@ class Side:
 
     def _load_grants(self, *conditions: str, ids_in: str = "", ids: Collection[str] | None = None) -> None:
         columns = "t.user_id, t.folder_id, t.document_id, t.access_role"
-        grants = query(columns, _ACTIVE, *conditions, ids_in=ids_in)
+        grants = _query(columns, _ACTIVE, *conditions, ids_in=ids_in)
         for user_id, folder_id, document_id, role in self._load(Grant, grants, ids):
             self.own_grants[user_id].add(OwnGrant(_place(folder_id, document_id), AccessRole(role)))
 

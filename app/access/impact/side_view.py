@@ -50,13 +50,12 @@ class SideView:
         document = self._side.documents.get(document_id)
         if document is None:
             return None
-        folder_id, access_type = document
         return Document(
             organization_id=organization_id,
             document_id=document_id,
             document_name="",
-            folder_id=folder_id or None,
-            access_type=AccessType(access_type) if access_type else None,
+            folder_id=document.folder_id or None,
+            access_type=AccessType(document.access_type) if document.access_type else None,
         )
 
     def ancestry_of(self, _organization_id: str, folder_id: str) -> Ancestry:

@@ -52,6 +52,7 @@ class Confirmations:
 
     def read(self, file: str) -> None:
         """Reads the confirmation of the file of this name that another process wrote."""
+        # A damaged file is no confirmation. The maintainer writes it again.
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             stored = orjson.loads(self._path.read_bytes())
             if stored["file"] == file:

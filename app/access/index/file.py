@@ -20,9 +20,13 @@ follow the growth of another's mapping. It is address space, not memory."""
 _MAX_READERS = 2048
 """Concurrent transactions of all processes."""
 _READER_BYTES = 64
+"""LMDB's size of a reader in the lock file."""
 _SPARE_TRANSACTIONS = 16
+"""Read transactions that LMDB keeps for reuse."""
 _FILLED_AT_ONCE = 50_000
+"""The entries of one transaction that fills a new file."""
 _STAMP = b"\0"
+"""The key of the stamp. No entry begins with it."""
 
 DAMAGE = (
     lmdb.CorruptedError,
@@ -86,12 +90,12 @@ class IndexFile:
         self._environment.reader_check()
 
     def expect_no_other_writer(self) -> None:
-        """From now on, only this process writes to the file."""
+        """Remembers the file as it is: ``has_other_writer`` reports writes after that."""
         self._written_at = self._modified_at()
 
     @property
     def has_other_writer(self) -> bool:
-        """Whether another program has written to the file since then, or deleted it."""
+        """Whether another program has written to the file since ``expect_no_other_writer``, or deleted it."""
         return self._modified_at() != self._written_at
 
     def _modified_at(self) -> int | None:

@@ -69,7 +69,7 @@ Pair = tuple[str, str]
 
 _ROLES = {"v": AccessRole.VIEWER, "e": AccessRole.EDITOR}
 
-_LOOKED_UP = 64
+_MAX_LOOKED_UP = 64
 """The maximum number of context grants that are looked up for one holder."""
 
 
@@ -182,8 +182,8 @@ class IndexView:
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         """As ``AccessView.grants``, for a document or an ancestry that was looked up before."""
+        # The group, None for the user's own grant, with the role and end.
         values: list[tuple[str | None, str]] = []
-        """The group, None for the user's own grant, with the role and end."""
         resource = level[0] + resource_id
         value = self._grant(self._own(organization_id, user_id), OWN_GRANTS, organization_id, user_id, resource)
         if value is not None:
@@ -256,7 +256,7 @@ class IndexView:
     def _context_entries(self, holder: bytes, parts: AbstractSet[bytes]) -> Iterable[tuple[bytes, bytes]]:
         """The entries of a holder whose keys end with these parts. Many lookups take longer than reading all of its
         entries."""
-        if len(parts) > _LOOKED_UP:
+        if len(parts) > _MAX_LOOKED_UP:
             start = len(holder)
             entries = {key[start:]: value for key, value in self._entries.items_below(holder + SEPARATOR.encode())}
             return [(part, entries[part]) for part in sorted(parts & entries.keys())]

@@ -43,8 +43,8 @@ class RevisionWaiter:
         self._path = pipe
         self._pipe: int | None = None
         self._listening: Connection | None = None
-        self._checks_without = 0
-        """Remaining checks until the next attempt to listen."""
+        self._checks_until_listen = 0
+        """The number of checks until the next attempt to listen."""
         self._can_wait = True
         """Whether the last wait was possible."""
 
@@ -53,8 +53,8 @@ class RevisionWaiter:
         try:
             if is_sqlite(self._engine):
                 self._wait_for_pipe()
-            elif self._checks_without:
-                self._checks_without -= 1
+            elif self._checks_until_listen:
+                self._checks_until_listen -= 1
                 stop.wait(CHECK)
             else:
                 self._wait_for_notification()
@@ -85,8 +85,9 @@ class RevisionWaiter:
             driver: Any = self._listening.connection.driver_connection
             list(driver.notifies(timeout=CHECK, stop_after=1))
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
+            # The check that follows reports a database that cannot be reached.
             self._stop_listening()
-            self._checks_without = LISTEN_AGAIN
+            self._checks_until_listen = LISTEN_AGAIN
 
     def wake(self) -> None:
         """Ends the wait of the process that maintains the index. PostgreSQL does so itself."""

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import Connection
 
+from app.access.browse.grants import ResourceIds
 from app.access.browse.lookup import find_all, find_with_parents
 from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
 from app.access.sql_view import SqlView
 from app.foundation.database.statements import json_list, json_lists, keep_join_order
-
-_Place = tuple[str, str]
-"""The id of a folder and of a document, of which one is empty."""
 
 _GRANT_COLUMNS = ", ".join(f"t.{name}" for name in TABLES_OF_KIND[Grant.kind].columns)
 
@@ -42,16 +40,16 @@ class BatchView(SqlView):
         super().__init__(connection)
         self._user_id = user_id
         self._organization_id = organization_id
-        self._places: set[_Place] = set()
+        self._places: set[ResourceIds] = set()
         """The places on which the own grants of the users were read."""
-        self._own_grants: dict[str, dict[_Place, Grant]] = {}
+        self._own_grants: dict[str, dict[ResourceIds, Grant]] = {}
         """User → their grant on each place that has one."""
-        self._group_grants: dict[_Place, dict[str, Grant]] = {}
+        self._group_grants: dict[ResourceIds, dict[str, Grant]] = {}
         """Place that was read → its grants, by group."""
         self._ancestries: dict[str, Ancestry] = {}
         """Folder → its ancestry, except deep ones."""
         self._deep_ancestry: tuple[str, Ancestry] | None = None
-        """A deep folder, the last one, and its ancestry."""
+        """The last deep folder, and its ancestry."""
 
     def load(
         self, user_ids: Collection[str], *, folder_ids: Iterable[str] = (), document_ids: Collection[str] = ()
@@ -64,8 +62,8 @@ class BatchView(SqlView):
         self._load_all(Document, [(self._organization_id, document_id) for document_id in document_ids])
         documents = [self.document(self._organization_id, document_id) for document_id in document_ids]
         folders = {*folder_ids, *(document.folder_id for document in documents if document and document.folder_id)}
-        places: list[_Place] = [("", document_id) for document_id in document_ids]
-        places += [(folder_id, "") for folder_id in self._load_folders(folders)]
+        places: list[ResourceIds] = [ResourceIds(document_id=document_id) for document_id in document_ids]
+        places += map(ResourceIds, self._load_folders(folders))
         self._load_own_grants([place for place in places if place not in self._places], user_ids)
         self._load_group_grants([place for place in places if place not in self._group_grants])
         if self._user_id is None and any(self._group_grants.values()):
@@ -92,7 +90,7 @@ class BatchView(SqlView):
         self._store(Folder, [(self._organization_id, folder_id) for folder_id in loaded], folders.values())
         return loaded
 
-    def _load_own_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
+    def _load_own_grants(self, places: Sequence[ResourceIds], user_ids: Collection[str]) -> None:
         self._places.update(places)
         for user_id in user_ids:
             self._own_grants.setdefault(user_id, {})
@@ -104,7 +102,7 @@ class BatchView(SqlView):
         for grant in grants:
             self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
 
-    def _load_group_grants(self, places: Sequence[_Place]) -> None:
+    def _load_group_grants(self, places: Sequence[ResourceIds]) -> None:
         """Reads the grants of groups on these places. With ``user_id``, only those of the user's groups."""
         self._group_grants |= {place: {} for place in places}
         of_groups, lists = "TRUE", {"places": json_lists(places)}
@@ -132,7 +130,7 @@ class BatchView(SqlView):
         return ancestry
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
-        place = (resource_id, "") if level == "folder" else ("", resource_id)
+        place = ResourceIds(resource_id) if level == "folder" else ResourceIds(document_id=resource_id)
         if place not in self._places or user_id not in self._own_grants:
             return super().grants(organization_id, level, resource_id, user_id)
         own = self._own_grants[user_id].get(place)
@@ -147,5 +145,5 @@ class BatchView(SqlView):
         return self._select(Grant, query, parameters, columns=_GRANT_COLUMNS, of_groups=of_groups)
 
 
-def _place_of(grant: Grant) -> _Place:
-    return (grant.folder_id or "", grant.document_id or "")
+def _place_of(grant: Grant) -> ResourceIds:
+    return ResourceIds(grant.folder_id or "", grant.document_id or "")

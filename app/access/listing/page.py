@@ -7,7 +7,7 @@ so that a list is exact whatever the candidates are.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from app.access.decision.decide import Decision, QuestionLike, Rule
 from app.access.decision.explain import reason_of
@@ -31,6 +31,13 @@ Candidates = Callable[[str, int], Sequence[str]]
 
 DecideAll = Callable[[Sequence[str]], Sequence[Decision]]
 """Returns the decisions about ids, in their order."""
+
+
+class AllowedCandidate(NamedTuple):
+    """A candidate to which, or to whom, the decision allows access."""
+
+    item_id: str
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +112,10 @@ class AccessPage:
 
 def find_allowed(
     candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
-) -> list[tuple[str, Decision]]:
+) -> list[AllowedCandidate]:
     """The first allowed candidates after an id, at least ``limit`` of them if there are as many. With ``role``, only
     those with this role."""
-    allowed: list[tuple[str, Decision]] = []
+    allowed: list[AllowedCandidate] = []
     size = _batch_size(limit)
     while True:
         ids = candidates(after, size)
@@ -120,7 +127,7 @@ def find_allowed(
 
 def find_next(
     candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
-) -> tuple[list[tuple[str, Decision]], str | None]:
+) -> tuple[list[AllowedCandidate], str | None]:
     """Decides one batch of candidates. Returns the allowed ones, and the id to continue after (None: no more)."""
     size = _batch_size(limit)
     ids = candidates(after, size)
@@ -132,11 +139,10 @@ def _batch_size(limit: int) -> int:
     return limit + limit // 2 + 16
 
 
-def _decide_allowed(ids: Sequence[str], decide_all: DecideAll, role: AccessRole | None) -> list[tuple[str, Decision]]:
-    decisions = zip(ids, decide_all(ids), strict=True)
+def _decide_allowed(ids: Sequence[str], decide_all: DecideAll, role: AccessRole | None) -> list[AllowedCandidate]:
     return [
-        (item_id, decision)
-        for item_id, decision in decisions
+        AllowedCandidate(item_id, decision)
+        for item_id, decision in zip(ids, decide_all(ids), strict=True)
         if decision.has_access and role in {None, decision.access_role}
     ]
 

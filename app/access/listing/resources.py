@@ -20,6 +20,7 @@ from app.access.listing.page import (
     CONDITION_OF_TIME,
     AccessEntry,
     AccessPage,
+    AllowedCandidate,
     Candidates,
     denial,
     entry,
@@ -146,7 +147,7 @@ class _Lister:
 
     def entries(self, kind: ResourceKind, *, after: str, limit: int) -> list[AccessEntry]:
         """The resources of a type after an id, at least ``limit`` if there are as many."""
-        allowed: list[tuple[str, Decision]] = []
+        allowed: list[AllowedCandidate] = []
         decide_all = partial(self._decide_all, kind)
         if kind != "organization" and self._is_open():
             # Most of an open organization is usually open, so that its next items in order fill the page.
@@ -159,7 +160,7 @@ class _Lister:
         allowed += find_allowed(self._candidates(kind), decide_all, after=after, limit=limit, role=self._list.role)
         return self._make_entries(kind, allowed)
 
-    def _make_entries(self, kind: ResourceKind, allowed: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
+    def _make_entries(self, kind: ResourceKind, allowed: Sequence[AllowedCandidate]) -> list[AccessEntry]:
         return [entry(kind, item_id, self._find_name(kind, item_id), decision) for item_id, decision in allowed]
 
     def _next(self, kind: ResourceKind, after: str, limit: int) -> Sequence[str]:

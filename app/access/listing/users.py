@@ -10,6 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from app.access.browse.grants import ResourceIds
 from app.access.browse.lookup import find_all
 from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
 from app.access.decision.ancestry import Ancestry
@@ -96,6 +97,7 @@ class UserList:
         self, connection: Connection, policy: DecisionPolicy, *, after: Sequence[str] = (), limit: int
     ) -> AccessPage:
         """A page of at most ``limit`` users. ``after``: the kind and id of the last one of the previous page."""
+        _, last_id = after or ("", "")
         prefer_indexes(connection)
         view = BatchView(connection, self.organization_id)
         question = self._question("")
@@ -104,8 +106,8 @@ class UserList:
         openness = self._find_openness(view)
         folder_ids = [folder.folder_id for folder in self._find_ancestry(view).folders]
         document_ids = [self.resource_id] if self.type == "document" else []
-        # The folder and document of each level that may have grants, of which one is empty.
-        levels = [("", document_id) for document_id in document_ids] + [(folder_id, "") for folder_id in folder_ids]
+        levels = [ResourceIds(document_id=document_id) for document_id in document_ids]
+        levels += map(ResourceIds, folder_ids)
         parameters = {
             "organization_id": self.organization_id,
             "levels": json_lists(levels),
@@ -120,7 +122,7 @@ class UserList:
             view.load(ids, folder_ids=folder_ids, document_ids=document_ids)
             return [decide_uncapped(view, self._question(user_id), self.at, policy) for user_id in ids]
 
-        allowed = find_allowed(candidates, decide_all, after="".join(after[-1:]), limit=limit + 1, role=self.role)
+        allowed = find_allowed(candidates, decide_all, after=last_id, limit=limit + 1, role=self.role)
         on_page = allowed[:limit]
         users = find_all(connection, User, [("", user_id) for user_id, _ in on_page])
         entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in on_page]

@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Row, Table
 
 from app.access.candidate import shadow
 from app.access.kinds import KINDS
-from app.access.problems import Problem, ProblemSample, ProblemSamples, UnclearDisabling
+from app.access.problem_list import ProblemSample, ProblemSamples
+from app.access.problems import Problem, UnclearDisabling
 from app.access.record_tables import payload_and_digest
 from app.access.records import FieldType, Fill, User
 from app.access.refresh.session import RefreshSession

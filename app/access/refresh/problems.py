@@ -18,7 +18,8 @@ from functools import cache
 from sqlalchemy import Connection, select
 
 from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS, not_in_a_folder
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemSample, ProblemSamples, ProblemSort
+from app.access.problem_list import PROBLEMS_KEPT, ProblemSample, ProblemSamples
+from app.access.problems import Problem, ProblemSort
 from app.access.records import (
     ContextGrant,
     Document,

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Engine, update
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
 from app.access.refresh.problems import staged_problems

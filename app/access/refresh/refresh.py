@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
-from app.access.problems import ProblemList, ProblemSamples
+from app.access.problem_list import ProblemList, ProblemSamples
 from app.access.refresh.fills import FILL_BINDING
 from app.access.refresh.guard import Guard, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import Merge

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from sqlalchemy import Connection, func, select
 
 from app.access.kinds import KINDS
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSample, ProblemSort
+from app.access.problem_list import PROBLEMS_KEPT, ProblemList, ProblemSample
+from app.access.problems import Problem, ProblemCause, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
 from app.access.refresh.pushed_keys import has_pushed_keys

@@ -13,8 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 import app.backend
 import app.commands
 from app import __version__
-from app.access.contents import SourceState, source_states
 from app.access.index.layout import LAYOUT
+from app.access.source_states import SourceState, source_states
 from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
 from app.foundation.audit import Audit, AuditAction

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from app.access.contents import oldest_good_read, source_states
 from app.access.revisions import current_revision
+from app.access.source_states import oldest_good_read, source_states
 from app.commands.bootstrap.application import concern_finder
 from app.commands.doctor.finding import Findings, ok, problem, warning
 from app.foundation.clock import epoch_ms, from_epoch_ms

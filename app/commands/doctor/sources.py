@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.access.contents import SourceState
 from app.access.refresh.guard import Guard
+from app.access.source_states import SourceState
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.directory.bounded import ParallelReads
 from app.directory.source import End, Found, Remark, Source, Verdict

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
-from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort, UnclearDisabling
 from app.access.refresh.reads import FAILED, PARTIAL, Refusal
+from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets

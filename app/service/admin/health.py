@@ -13,11 +13,11 @@ from flask import Blueprint, Response, request
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.access.contents import oldest_good_read, source_states
 from app.access.index.index import AccessIndex
 from app.access.refresh.push_sequences import push_states
 from app.access.refresh.reads import FAILED
 from app.access.revisions import latest_revision
+from app.access.source_states import oldest_good_read, source_states
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import NoTurnError, is_outage, log_fields, public_reason

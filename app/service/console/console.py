@@ -12,11 +12,11 @@ from flask import Response, make_response, request
 from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
 
-from app.access.contents import source_states
 from app.access.decision.decide import DecisionPolicy
 from app.access.index.index import IndexState
 from app.access.index.turns import DatabaseTurns
 from app.access.revisions import current_revision
+from app.access.source_states import source_states
 from app.foundation.clock import Clock, epoch_ms
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns

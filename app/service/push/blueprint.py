@@ -14,9 +14,9 @@ from flask import Blueprint, Flask, Response, request
 from sqlalchemy import Engine
 from werkzeug.routing import BaseConverter
 
-from app.access.contents import source_states
 from app.access.refresh.push_sequences import PushState, SequenceConflictError, push_states
 from app.access.refresh.pushes import NumberedPush, apply_push
+from app.access.source_states import source_states
 from app.contract.errors import (
     PAYLOAD_TOO_LARGE,
     FailedPrecondition,

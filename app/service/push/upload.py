@@ -11,7 +11,8 @@ from typing import IO
 
 from sqlalchemy import Engine
 
-from app.access.problems import Problem, ProblemList, ProblemSort
+from app.access.problem_list import ProblemList
+from app.access.problems import Problem, ProblemSort
 from app.access.refresh.guard import Guard
 from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.reads import ReadResult, StagedRead

@@ -20,7 +20,7 @@ from scim2_server.routing import Operation
 from scim2_server.service import ScimService
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.refresh.objects import apply_objects
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import configure_source, configured_source

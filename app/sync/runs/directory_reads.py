@@ -12,9 +12,9 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
-from app.access.contents import SourceState, export_records, model_counts, source_states
+from app.access.export import export_records, model_counts
 from app.access.pending import CoveredByRun
-from app.access.problems import PROBLEMS_KEPT, ProblemList
+from app.access.problem_list import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard
 from app.access.refresh.losses import losses_in_words
 from app.access.refresh.reads import Losses, StagedRead
@@ -22,6 +22,7 @@ from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
 from app.access.refresh.sources import SourceError, confirm_pushed
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
+from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import count_problems
 from app.directory.casting import object_from_record
 from app.directory.source import Source, Verdict

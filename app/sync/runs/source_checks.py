@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from shlex import quote
 
-from app.access.contents import SourceState
 from app.access.refresh.guard import Guard, refuse_empty
 from app.access.refresh.losses import losses_in_words
 from app.access.refresh.reads import Acceptance, Loss, Losses, Refusal
+from app.access.source_states import SourceState
 from app.foundation.text import are, counted
 
 _MIN_RECORDS = 100

@@ -10,7 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from app.access.problems import Problem, ProblemList, ProblemSort
+from app.access.problem_list import ProblemList
+from app.access.problems import Problem, ProblemSort
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.staging import Staging
 from app.access.source_tables import origin_text

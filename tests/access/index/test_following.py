@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from app.access.index import entries
 from app.access.index.entries import all_entries
 from app.access.index.index import AccessIndex
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Record
 from app.access.refresh import model_changes
 from app.access.refresh.reads import ReadResult

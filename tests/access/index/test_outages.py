@@ -25,7 +25,7 @@ from app.access.index.index_view import IndexView
 from app.access.index.layout import LAYOUT
 from app.access.index.settings import IndexSettings
 from app.access.index.turns import DatabaseTurns
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import AccessType, Folder, Membership, Organization, Record, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

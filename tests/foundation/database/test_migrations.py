@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
 
 from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.access.search import search

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from sqlalchemy import delete
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import (
     Document,
     Folder,

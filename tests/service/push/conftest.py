@@ -9,8 +9,8 @@ import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
-from app.access.contents import export_records
-from app.access.problems import ProblemList
+from app.access.export import export_records
+from app.access.problem_list import ProblemList
 from app.access.records import Record
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app.access.contents import source_states
 from app.access.pending import pending_since
+from app.access.source_states import source_states
 from app.foundation.database.engine import reading
 from app.service.admin.openapi import document as openapi_document
 from app.service.provider.settings import ProviderSettings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.access.contents import source_states
+from app.access.source_states import source_states
 from app.commands.bootstrap.requirements import short_tokens
 from app.commands.doctor.finding import State
 from app.commands.doctor.sources import check_sources

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from app.access.problems import ProblemList
+from app.access.problem_list import ProblemList
 from app.access.records import Key, Organization, Record
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh

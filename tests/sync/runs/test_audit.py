@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 from sqlalchemy import Engine, select
 
-from app.access.contents import source_states
 from app.access.refresh.sources import STATE
 from app.access.revisions import current_revision
+from app.access.source_states import source_states
 from app.commands.schema import METADATA
 from app.foundation.audit import DONE, Actor, Audit, audit_page
 from app.foundation.audit_tables import AuditRow

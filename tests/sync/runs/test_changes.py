@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from app.access.contents import SourceState, export_records, source_states
+from app.access.export import export_records
 from app.access.records import AccessRole, Key, Membership, Organization, Record, User
 from app.access.revisions import current_revision
+from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import count_problems, problem_counts
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy

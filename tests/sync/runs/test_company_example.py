@@ -10,7 +10,7 @@ import pytest
 import yaml
 from sqlalchemy import Engine
 
-from app.access.contents import export_records
+from app.access.export import export_records
 from app.access.origins import load_origins
 from app.access.records import Document, Grant, Membership, User
 from app.commands.schema import METADATA

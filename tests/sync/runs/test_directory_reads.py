@@ -13,9 +13,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.access.candidate import open_candidate
-from app.access.contents import SourceState, export_records, model_counts, source_states
+from app.access.export import export_records, model_counts
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.access.revisions import current_revision, latest_revision
+from app.access.source_states import SourceState, source_states
 from app.commands.schema import METADATA
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Source, Verdict
 from app.foundation.database.engine import open_engine, reading

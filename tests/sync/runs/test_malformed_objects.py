@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from app.access.contents import export_records, source_states
+from app.access.export import export_records
 from app.access.problems import ProblemSort
 from app.access.records import Membership, Record, User
+from app.access.source_states import source_states
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.configured import source_from_settings

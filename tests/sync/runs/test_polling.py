@@ -8,8 +8,9 @@ from random import Random
 import pytest
 from sqlalchemy import Engine
 
-from app.access.contents import SourceState, export_records, source_states
+from app.access.export import export_records
 from app.access.records import Membership, Organization, User
+from app.access.source_states import SourceState, source_states
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict

@@ -9,9 +9,10 @@ import orjson
 import pytest
 from sqlalchemy import Engine
 
-from app.access.contents import export_records, model_counts, source_states
+from app.access.export import export_records, model_counts
 from app.access.records import AccessRole, Fill, Membership, Organization, Record, User
 from app.access.refresh.reads import Losses
+from app.access.source_states import source_states
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.mapping.source import MappedSource

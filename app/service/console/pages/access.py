@@ -13,7 +13,14 @@ from flask import Response, stream_with_context
 from sqlalchemy import Connection
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, grants_on_levels
+from app.access.browse.grants import (
+    MAX_GROUPS,
+    GrantEntry,
+    ResourceIds,
+    grants_of_user,
+    grants_on_levels,
+    grants_through_groups,
+)
 from app.access.browse.lists import people_in
 from app.access.browse.lookup import find, find_names, folder_paths, folders_from
 from app.access.browse.sizes import MAX_COUNT, organization_size
@@ -144,7 +151,7 @@ def _reasons_of_user(connection: Connection, list_query: "_ListQuery") -> _Reaso
     view = SqlView(connection)
     group_ids = list(view.groups(within, user_id))[:MAX_GROUPS]
     own = grants_of_user(connection, within, user_id, after=(), limit=_MAX_REASONS + 1)
-    through = grants_of_groups(connection, within, group_ids, after=(), limit=_MAX_REASONS + 1, user_id=user_id, now=at)
+    through = grants_through_groups(connection, within, user_id, group_ids, after=(), limit=_MAX_REASONS + 1, now=at)
     membership = view.membership(within, user_id)
     return _Reasons(
         grants=[*own[:_MAX_REASONS], *through[:_MAX_REASONS]],
@@ -156,13 +163,13 @@ def _reasons_of_user(connection: Connection, list_query: "_ListQuery") -> _Reaso
 
 def _reasons_of_resource(connection: Connection, list_query: "_ListQuery") -> _Reasons:
     within, resource_id = list_query.organization_id, list_query.resource_id
-    levels: list[tuple[str, str]] = []
+    levels: list[ResourceIds] = []
     folder_id = resource_id if list_query.type == "folder" else None
     if list_query.type == "document":
-        levels = [("", resource_id)]
+        levels = [ResourceIds(document_id=resource_id)]
         document = find(connection, Document, within, resource_id)
         folder_id = None if document is None else document.folder_id
-    levels += [(folder.folder_id, "") for folder in folders_from(connection, within, folder_id).folders]
+    levels += [ResourceIds(folder.folder_id) for folder in folders_from(connection, within, folder_id).folders]
     grants = grants_on_levels(connection, within, levels, after=(), limit=_MAX_REASONS + 1, now=list_query.at)
     groups = {grant.holder_id for grant in grants[:_MAX_REASONS] if grant.holder_kind == "group"}
     return _Reasons(

@@ -159,8 +159,8 @@ def _grants(
 ) -> dict[str, Any]:
     """The grants on the document, or the folder, and on the folders above."""
     resource = above.folders[0] if document is None else document
-    levels: list[ResourceIds] = [] if document is None else [("", document.document_id)]
-    levels += [(folder.folder_id, "") for folder in above.folders]
+    levels: list[ResourceIds] = [] if document is None else [ResourceIds(document_id=document.document_id)]
+    levels += [ResourceIds(folder.folder_id) for folder in above.folders]
 
     def key(grant: GrantEntry) -> Sequence[str]:
         holder = (grant.holder_id, "") if grant.holder_kind == "user" else ("", grant.holder_id)
@@ -170,9 +170,10 @@ def _grants(
     return {"grants": lists.page("grants", read, key), "own_level": levels[0]}
 
 
-def resource_key(grant: GrantEntry) -> tuple[str, str]:
+def resource_key(grant: GrantEntry) -> ResourceIds:
     """The part of a cursor that identifies the resource of a grant."""
-    return (grant.resource_id, "") if grant.resource_kind == "folder" else ("", grant.resource_id)
+    is_folder = grant.resource_kind == "folder"
+    return ResourceIds(grant.resource_id) if is_folder else ResourceIds(document_id=grant.resource_id)
 
 
 def show_unknown(console: Console, connection: Connection, kind: str, organization_id: str, item_id: str) -> Response:

@@ -15,8 +15,9 @@ from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Decision, Rule, decide_uncapped
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
-from app.access.origins import find_origins, with_shared_aliases
+from app.access.origins import find_origins
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
+from app.access.shared_aliases import with_shared_aliases
 from app.access.sql_view import SqlView
 from app.client.single_permission import SUPPORTED_TYPES
 from app.contract.permission_call import Question

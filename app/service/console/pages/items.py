@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.grants import group_grants_on
+from app.access.browse.grants import ResourceIds, group_grants_on
 from app.access.origins import find_origins
 from app.access.records import Folder, Group, GroupMember, Key, Record
 from app.access.sql_view import SqlView
@@ -203,7 +203,8 @@ def supporting_records(connection: Connection, item: PlanItem, now: datetime) ->
 
 def _group_grants(view: SqlView, item: PlanItem, now: datetime) -> tuple[list[tuple[Record, SupportingRecord]], int]:
     """Grants of the user's groups on the resource, the memberships between, and the number of grants left out."""
-    level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
+    is_folder = Kind(item.kind) is Kind.FOLDER_USER
+    level = ResourceIds(item.container_id) if is_folder else ResourceIds(document_id=item.container_id)
     groups = view.groups(item.organization_id, item.item_id)
     grants = group_grants_on(view.connection, item.organization_id, level, groups)
     records: dict[Key, tuple[Record, SupportingRecord]] = {}

@@ -9,8 +9,8 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.sizes import organization_sizes
-from app.access.contents import SourceState, source_states
 from app.access.records import Organization
+from app.access.source_states import SourceState, source_states
 from app.directory.source import Verdict
 from app.foundation.clock import epoch_ms
 from app.foundation.text import counted

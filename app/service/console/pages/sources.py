@@ -7,9 +7,9 @@ from typing import NamedTuple
 from flask import Response
 from werkzeug.exceptions import NotFound
 
-from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
 from app.access.revisions import recent_changes
+from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import NO_SOURCE_NAME, ProblemCount, first_problems, last_count, problem_counts
 from app.service.console.console import Console
 from app.service.console.names import read_names

@@ -10,10 +10,10 @@ from werkzeug.exceptions import Forbidden
 
 from app.access.browse.lookup import find
 from app.access.browse.sizes import ALL_ORGANIZATIONS, load_counts
-from app.access.contents import source_states
 from app.access.records import Document, Folder, Grant, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
+from app.access.source_states import source_states
 from app.directory.source import Verdict
 from app.foundation.audit import AuditAction
 from app.foundation.ids import MAX_ID_BYTES

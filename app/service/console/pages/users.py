@@ -7,7 +7,14 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
+from app.access.browse.grants import (
+    MAX_GROUPS,
+    GrantEntry,
+    grants_of_groups,
+    grants_of_user,
+    grants_through_groups,
+    starting_at,
+)
 from app.access.browse.lists import find_organizations, groups_in, outer_groups, people_in
 from app.access.browse.lookup import find, find_names
 from app.access.browse.sizes import MAX_COUNT, count_related
@@ -99,7 +106,7 @@ def _grants(
         return rest[:limit]
 
     groups = lists.page("groups", groups_after, lambda group_id: (group_id,))
-    read_through = partial(grants_of_groups, connection, organization_id, group_ids, user_id=user_id, now=now)
+    read_through = partial(grants_through_groups, connection, organization_id, user_id, group_ids, now=now)
     through = lists.page("through", read_through, _group_key)
     shown = [
         *([] if groups is None else groups.rows),

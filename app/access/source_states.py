@@ -1,27 +1,17 @@
-"""Reads the contents of the access model for operators: the state of each source, counts, and all records."""
+"""Reads the state of each source: how it was last read, and its stored records and problems."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
-from app.access.effective import ALL_FOLDERS, cause
 from app.access.problems import ProblemSort
-from app.access.record_tables import KIND_TABLES, TABLES_OF_KIND, record_of
-from app.access.records import Record, User
 from app.access.refresh.reads import Acceptance, Refusal
-from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
+from app.access.refresh.sources import SOURCE, UNCONFIGURED_POSITION
 from app.access.refresh.tables import ChangeCounts, changes_from_json
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
-from app.foundation.database.engine import is_sqlite
-from app.foundation.database.statements import statement
 from app.foundation.text import counted
-
-_BATCH_ROWS = 1_000
-
-_EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} = '' ORDER BY {keys}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +77,16 @@ def _ago(passed_ms: int) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def model_counts(connection: Connection) -> dict[str, int]:
-    """kind → the number of its records in the access model, for every kind."""
-    return {
-        kind_table.kind: int(connection.execute(select(func.count()).select_from(kind_table.table)).scalar_one())
-        for kind_table in KIND_TABLES
-    }
+_SAME_FIELDS = [field.name for field in fields(SourceState) if field.name in SOURCE.c and field.name != "last_refusal"]
+"""The fields of a state that are columns of the source, with the same values."""
+
+_COUNT = ProblemCountRow.__table__
+_WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
+_DANGLING = (
+    select(_COUNT.c.source_id, func.sum(_COUNT.c.problems).label("problems"))
+    .where(_COUNT.c.sort.in_([sort.value for sort in _WITHOUT_TARGET]))
+    .group_by(_COUNT.c.source_id)
+)
 
 
 def source_states(connection: Connection, *, by_kind: bool = False) -> list[SourceState]:
@@ -122,18 +116,6 @@ def _load_refusal(row: Row[Any], reason: str) -> Refusal | None:
     return Refusal(row.name, reason, acceptance) if reason else None
 
 
-_SAME_FIELDS = [field.name for field in fields(SourceState) if field.name in SOURCE.c and field.name != "last_refusal"]
-"""The fields of a state that are columns of the source, with the same values."""
-
-_COUNT = ProblemCountRow.__table__
-_WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
-_DANGLING = (
-    select(_COUNT.c.source_id, func.sum(_COUNT.c.problems).label("problems"))
-    .where(_COUNT.c.sort.in_([sort.value for sort in _WITHOUT_TARGET]))
-    .group_by(_COUNT.c.source_id)
-)
-
-
 def _stored_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
     by_source: dict[int, dict[str, int]] = {}
     for kind, table in SOURCE_TABLES.items():
@@ -144,45 +126,9 @@ def _stored_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
 
 
 def oldest_good_read(states: Sequence[SourceState]) -> int | None:
-    """The age of the directory: the oldest of the sources' last good reads, in epoch milliseconds. None: there is none.
+    """The oldest of the sources' last good reads, in epoch milliseconds. None: there is none.
 
     Sources that are no longer configured, or that were never read well, are ignored.
     """
     good = [state.last_good_at for state in states if state.is_configured and state.last_good_at is not None]
     return min(good, default=None)
-
-
-def export_records(connection: Connection) -> Iterator[Record]:
-    """Every effective record of the access model, referred-to kinds first, each kind in the order of its key.
-
-    Rows are streamed; keep the transaction open until the end.
-    """
-    if not is_sqlite(connection):
-        # With the default of 4 MB, PostgreSQL does not hash the effective folders, but reads all of them for each row.
-        connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
-    for kind_table in KIND_TABLES:
-        if kind_table.kind == User.kind:
-            yield from _users(connection)
-            continue
-        text = statement(
-            connection,
-            _EFFECTIVE,
-            folders=ALL_FOLDERS,
-            table=kind_table.table.name,
-            cause=cause(kind_table.kind, "m"),
-            keys=", ".join(f"m.{name}" for name in kind_table.keys),
-        )
-        streaming = {"stream_results": True, "max_row_buffer": _BATCH_ROWS}
-        yield from map(kind_table.record_from_row, connection.execute(text, execution_options=streaming))
-
-
-def _users(connection: Connection) -> Iterator[User]:
-    table = TABLES_OF_KIND[User.kind].table
-    with_alias = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
-    query = select(table, MODEL_ALIAS.c.alias).select_from(with_alias).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
-    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
-    for _, same_user in groupby(rows, key=lambda row: row.user_id):
-        first, *others = same_user
-        yield replace(
-            record_of(User, first), aliases=tuple(row.alias for row in (first, *others) if row.alias is not None)
-        )
