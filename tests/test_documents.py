@@ -15,7 +15,7 @@ import app
 from app.access.index.layout import MAX_LISTED
 from app.access.problem_list import PROBLEMS_KEPT
 from app.access.problems import ProblemSort
-from app.access.refresh.model_changes import MAX_LOGGED
+from app.access.refresh.change_log import MAX_LOGGED
 from app.access.stored_problems import COUNT_EVERY_MS
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings

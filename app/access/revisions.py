@@ -7,6 +7,7 @@ empty directory is not the same as one that was never read.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
@@ -21,17 +22,25 @@ REVISION_CHANNEL = "usher_revision"
 """The channel on which PostgreSQL notifies the nodes of a new revision."""
 
 
-def latest_revision(connection: Connection) -> tuple[int, int | None]:
-    """The current revision of the access model, and when it was created, in epoch milliseconds. 0 and None before the
-    directory was read."""
+class LatestRevision(NamedTuple):
+    """The current revision of the access model."""
+
+    revision: int = 0
+    """0 before the directory was read."""
+    created_at: int | None = None
+    """In epoch milliseconds. None before the directory was read."""
+
+
+def latest_revision(connection: Connection) -> LatestRevision:
+    """Reads the current revision."""
     query = select(REVISION.c.revision, REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)
     row = connection.execute(query).first()
-    return (0, None) if row is None else (row.revision, row.created_at)
+    return LatestRevision() if row is None else LatestRevision(row.revision, row.created_at)
 
 
 def current_revision(connection: Connection) -> int:
     """The current revision of the access model. 0 before the directory was read."""
-    return latest_revision(connection)[0]
+    return latest_revision(connection).revision
 
 
 def instance_stamp(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""The tables of what the sources provide: how each was last read, its records, their problems, and its pushes.
+"""The tables of the sources: how each was last read, its records, their problems, what is pushed, and what is pending.
 
 Each kind of record has a table ``source_<kind>``. Its columns are those of the table of the access model, the alias by
 which the record names a user, the source, the object and the rule that the record was made from, and its place in the

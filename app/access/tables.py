@@ -223,7 +223,7 @@ class RevisionRow(StoreTable, table=True):
 
 
 class AccessChangeRow(StoreTable, table=True):
-    """An entry of the index that a revision changes. See ``app.access.refresh.model_changes``."""
+    """An entry of the index that a revision changes. See ``app.access.refresh.change_log``."""
 
     __table_args__ = (Index(None, "revision", "kind"),)
 

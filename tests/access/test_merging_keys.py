@@ -27,8 +27,9 @@ from app.access.records import (
 )
 from app.access.refresh.reads import CHANGES, PARTIAL, ReadResult, StagedRead
 from app.access.refresh.refresh import Refresh, RefreshResult
-from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
-from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange
+from app.access.refresh.source_changes import compute_source_changes, total
+from app.access.refresh.sources import SOURCE
+from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange, SourceCounts
 from app.access.revisions import ModelChange
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing

@@ -12,7 +12,7 @@ import pytest
 from app.access.export import export_records
 from app.access.origins import find_origins
 from app.access.records import Grant
-from app.access.refresh.staging import drop_duplicates
+from app.access.refresh.duplicates import drop_duplicates
 from app.commands.schema import METADATA
 from app.directory.source import Verdict
 from app.foundation.database.engine import open_engine, reading, writing

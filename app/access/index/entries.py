@@ -1,6 +1,6 @@
 """Reads the entries of the index from the access model: all of them, or those that changed after a revision.
 
-The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.model_changes``.
+The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.change_log``.
 """
 
 # ruff: noqa: S608 - these texts consist of constants

@@ -44,7 +44,7 @@ from app.access.index.folders import Folders
 from app.access.index.index_view import IndexView
 from app.access.index.turns import DatabaseTurns
 from app.access.index.waiting import RevisionWaiter, pause_after
-from app.access.refresh.model_changes import ACCESS_CHANGE, MAX_LOGGED
+from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION, latest_revision
 from app.access.sql_view import SqlView
 from app.foundation.clock import Clock

@@ -1,6 +1,8 @@
-"""Updates fills and their bindings during a refresh. A fill adds fields to a user of another source.
+"""Applies fills during a refresh: each adds fields to a user whose record is elsewhere, or disables the user.
 
-The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
+The rules: ``app/access/README.md``, "The merge" and "Disabling fills". A fill that disables by an alias *binds* the
+users who have it: they stay disabled when they lose the alias, as long as the source disables the alias.
+``app.foundation.database.statements`` explains the markers of statements, such as ``@bytes``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The merge: for each key, what the most authoritative source provides.
+"""Merges the records of all sources: for each key, the record of the most authoritative source wins.
 
 The rules: ``app/access/README.md``, "The merge".
 

@@ -14,7 +14,8 @@ from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.reads import CHANGES, COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import SOURCE, compute_source_changes, total
+from app.access.refresh.source_changes import compute_source_changes, total
+from app.access.refresh.sources import SOURCE
 from app.access.refresh.staging import Staging
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run

@@ -87,12 +87,11 @@ def _referenced_key(target: Table, column: str, row: Row[Any]) -> _Key:
 def _places(connection: Connection, tables: RefreshTables, keys: Sequence[tuple[int, _Key]]) -> list[str]:
     """Where each source provides each key first, in the order of ``keys``. Empty if it does not."""
     texts = [json.dumps([str(source_id), *key], ensure_ascii=False) for source_id, key in keys]
-    first: dict[str, tuple[tuple[str, int, str], str]] = {}
-    for row in run(connection, _places_statement(tables.kind), {"keys": json_list(set(texts))}):
-        order = (row.origin, len(row.rule), row.rule)
-        if row.key not in first or order < first[row.key][0]:
-            first[row.key] = order, row.place
-    return [first[text][1] if text in first else "" for text in texts]
+    rows = run(connection, _places_statement(tables.kind), {"keys": json_list(set(texts))})
+    first: dict[str, str] = {}
+    for row in sorted(rows, key=lambda row: (row.origin, len(row.rule), row.rule)):
+        first.setdefault(row.key, row.place)
+    return [first.get(text, "") for text in texts]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Checks the sequences of pushes: which push can be the next one, and which is a repetition.
+"""Stores the last push to each source, and checks by its sequence whether a push is next or a repetition.
 
 The rules: ``app/service/push/README.md``, "Sequences".
 """
@@ -19,12 +19,6 @@ from app.foundation.database.statements import run
 HIGHEST_FIRST_SEQUENCE = 2**62
 """The highest sequence of a source's first push. Nanoseconds since 1970 are below it for a hundred years."""
 
-_MAX_INCREASE, _MAX_INCREASE_DIVISOR = 1_000_000_000, 8
-"""A sequence may exceed the last by 1,000,000,000, or by an eighth of the last if that is more.
-
-A larger jump is taken for a mistake, because all later pushes would be too late. Times of any unit can be sequences,
-even if the source pauses for years.
-"""
 
 DIGESTS_KEPT = 100
 """The number of a source's latest pushes whose repetitions are recognized."""
@@ -60,6 +54,15 @@ def push_states(connection: Connection) -> dict[str, PushState]:
     }
 
 
+def _highest_next(last: int) -> int:
+    """The highest sequence after ``last``: 1,000,000,000 more, or an eighth of it if that is more.
+
+    A larger jump is taken for a mistake, because all later pushes would be too late. Times of any unit can be
+    sequences, even if the source pauses for years.
+    """
+    return last + max(1_000_000_000, last // 8)
+
+
 def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
     return connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
 
@@ -84,7 +87,7 @@ def answer_to_repetition(
         raise SequenceConflictError(
             f"previousSequence: the last push that was applied is {applied}; send what came after it first", applied
         )
-    highest = HIGHEST_FIRST_SEQUENCE if last is None else applied + max(_MAX_INCREASE, applied // _MAX_INCREASE_DIVISOR)
+    highest = HIGHEST_FIRST_SEQUENCE if last is None else _highest_next(applied)
     if sequence > highest:
         raise SequenceConflictError(
             f"sequence: {sequence} is too far above {applied}, the last push that was applied; the next one is"
@@ -124,8 +127,8 @@ def store_push(
 ) -> int:
     """Stores a push as the last one. Returns the number of pushes so far. An empty digest: an upload."""
     last = _last_push(connection, source_id)
-    digests = [] if last is None else json.loads(last.digests)
-    digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
+    earlier = [] if last is None else json.loads(last.digests)
+    digests = [(number, stored) for number, stored in earlier if number != sequence] + [(sequence, digest)]
     row = {"source_id": source_id, "sequence": sequence, "answer": answer, "now": now_ms, "by": by}
     row["digests"] = json.dumps(digests[-DIGESTS_KEPT:] if digest else [])
     return int(run(connection, _STORE, row, sequence="excluded.sequence").scalar_one())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, Engine, update
@@ -26,13 +26,8 @@ from app.access.refresh.push_sequences import answer_to_repetition, store_push
 from app.access.refresh.pushed_keys import PUSH, PushKey, store_pushed_keys
 from app.access.refresh.reads import COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import (
-    SOURCE,
-    compute_source_changes,
-    configure_source,
-    configured_source,
-    total,
-)
+from app.access.refresh.source_changes import compute_source_changes, total
+from app.access.refresh.sources import SOURCE, configure_source, configured_source
 from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
@@ -63,12 +58,29 @@ class NumberedPush:
         """The digest of its records and keys."""
         content = [
             [(record.kind, VALUES_FROM_RECORD[record.kind](record)) for record in self.upserts],
-            [(record.kind, _key_of_record(record)) for record in self.removals],
+            list(map(_record_key, self.removals)),
         ]
         return blake2b(orjson.dumps(content), digest_size=16).hexdigest()
 
 
-# Applying a push.
+_RecordKey = tuple[str, PushKey]
+"""The kind of a record, and its ids."""
+
+
+class _Upsert(NamedTuple):
+    """A record of a push, and its position among the upserts."""
+
+    position: int
+    record: Record
+
+
+class _ChangedKeys(NamedTuple):
+    """The numbers of keys that a push changes. A key may have several rows."""
+
+    removed: int
+    over_objects: int
+    """Keys that are pushed for the first time, and that objects of the source already provide."""
+
 
 _KEY_POSITIONS = {
     tables.kind: [tables.source_columns.index(name) for name in tables.pushed_keys] for tables in REFRESH_TABLES
@@ -117,29 +129,22 @@ def apply_push(
         with writing(engine) as connection:
             source_id = configure_source(connection, push.source, configured)
     upserts, replaced = _drop_replaced(push.upserts)
-    places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in upserts.values()}
+    places = {f"push {push.sequence}, upsert[{upsert.position}]": upsert for upsert in upserts.values()}
     with Refresh(engine, clock=clock, problems=ProblemList(), store_pending=True) as refresh:
         refresh.staging.open_source(source_id)
-        for place, (_, record) in zip(places, upserts.values(), strict=True):
-            refresh.staging.add(record, place)
+        for place, upsert in places.items():
+            refresh.staging.add(upsert.record, place)
         refresh.staging.flush()
         with refresh.changing() as connection:
             answer = _earlier_answer(connection, source_id, push)
             if answer is not None:
                 # It was applied meanwhile.
                 return answer
-            removals = {(record.kind, _key_of_record(record)) for record in push.removals}
-            removed, over_objects = _compute_changes(connection, source_id, upserts, removals)
+            removals = set(map(_record_key, push.removals))
+            changed_keys = _compute_changes(connection, source_id, upserts, removals)
             changes = refresh.write_records(connection)
             rows = total(changes)
-            added, updated = rows.added - over_objects, rows.updated + over_objects
-            counts = {
-                "added": added,
-                "updated": updated,
-                "unchanged": len(upserts) - added - updated,
-                "removed": removed,
-                "absent": len(removals) - removed,
-            }
+            counts = _count(rows, changed_keys, upserts=len(upserts), removals=len(removals))
             store_pushed_keys(connection, source_id, {*upserts, *removals}, only_pushed=only_pushed)
             pushes = _store_push(connection, source_id, push, rows, epoch_ms(clock()), only_pushed=only_pushed)
             if audit_hook is not None:
@@ -148,7 +153,7 @@ def apply_push(
             kinds = {kind for kind, _ in upserts}
             left_out = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS)
     reasons = replaced | {
-        places[problem.place]: problem.reason for sample in left_out.values() for problem in sample.first
+        places[problem.place].position: problem.reason for sample in left_out.values() for problem in sample.first
     }
     answer = {
         "revision": change.revision,
@@ -167,13 +172,9 @@ def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) 
 
 
 def _compute_changes(
-    connection: Connection,
-    source_id: int,
-    upserts: Collection[tuple[str, PushKey]],
-    removals: Collection[tuple[str, PushKey]],
-) -> tuple[int, int]:
-    """Fills ``source_delta``. Returns the number of keys that are removed, and of those that are pushed for the first
-    time and that objects of the source already provide. A key may have several rows."""
+    connection: Connection, source_id: int, upserts: Collection[_RecordKey], removals: Collection[_RecordKey]
+) -> _ChangedKeys:
+    """Fills ``source_delta``."""
     kinds = {kind for kind, _ in (*upserts, *removals)}
     of_push = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
     # A partial read adds and updates what was staged, and removes nothing.
@@ -186,7 +187,19 @@ def _compute_changes(
             tables.run(connection, _REMOVE, {"keys": json_lists(keys), "source_id": source_id})
         removed += tables.run(connection, _REMOVED_KEYS).scalar_one()
         over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
-    return removed, over_objects
+    return _ChangedKeys(removed, over_objects)
+
+
+def _count(rows: ChangeCounts, keys: _ChangedKeys, *, upserts: int, removals: int) -> dict[str, int]:
+    """The counts of the answer. ``upserts`` and ``removals``: the numbers of keys in the push."""
+    added, updated = rows.added - keys.over_objects, rows.updated + keys.over_objects
+    return {
+        "added": added,
+        "updated": updated,
+        "unchanged": upserts - added - updated,
+        "removed": keys.removed,
+        "absent": removals - keys.removed,
+    }
 
 
 def _store_push(
@@ -208,19 +221,19 @@ def _store_answer(engine: Engine, source_id: int, sequence: int, answer: Mapping
         connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
 
 
-def _drop_replaced(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
-    """Key → its last record, with its index, and index → why the record is replaced, of the others."""
-    last: dict[tuple[str, PushKey], tuple[int, Record]] = {}
+def _drop_replaced(records: Sequence[Record]) -> tuple[dict[_RecordKey, _Upsert], dict[int, str]]:
+    """Key → its last record, and index → why the record is replaced, of the others."""
+    last: dict[_RecordKey, _Upsert] = {}
     replaced: dict[int, str] = {}
     for index, record in enumerate(records):
-        key = record.kind, _key_of_record(record)
+        key = _record_key(record)
         if key in last:
-            replaced[last[key][0]] = f"is replaced by upsert[{index}], which has the same key"
-        last[key] = index, record
+            replaced[last[key].position] = f"is replaced by upsert[{index}], which has the same key"
+        last[key] = _Upsert(index, record)
     return last, replaced
 
 
-def _key_of_record(record: Record) -> PushKey:
-    """The values of the columns that identify a record in its table."""
+def _record_key(record: Record) -> _RecordKey:
+    """The kind, and the values of the columns that identify the record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
-    return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
+    return record.kind, tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])

@@ -1,4 +1,4 @@
-"""The reads of a refresh as data: what sources report, and what the refresh uses of it."""
+"""The data classes of reads: a read that starts, its result as the source reports it, and why it is refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
 """Verdicts, as in ``app.directory``."""
 
 CHANGES, PART = "changes", "part"
-"""The answers that are not about everything, as in ``app.directory``."""
+"""The extents of reads that are not of everything, as in ``app.directory``."""
 
 
 class Acceptance(StrEnum):

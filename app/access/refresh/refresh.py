@@ -20,23 +20,28 @@ from sqlalchemy import Connection, Engine, func, select, update
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problem_list import ProblemList, ProblemSamples
+from app.access.refresh.change_log import are_logged, log_changes
+from app.access.refresh.duplicates import drop_duplicates
 from app.access.refresh.fills import FILL_BINDING
 from app.access.refresh.guard import Guard, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import Merge
-from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
+from app.access.refresh.model_changes import FORMER_PAYLOAD, write_model_rows
 from app.access.refresh.problems import staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.reads import StagedRead
 from app.access.refresh.session import RefreshSession
+from app.access.refresh.source_changes import (
+    ReadScope,
+    compute_source_changes,
+    count_source_changes,
+    drop_out_of_scope,
+    total,
+    write_source_rows,
+)
 from app.access.refresh.sources import (
     MODEL_ALIAS,
     SOURCE,
     STATE,
-    ReadScope,
-    SourceCounts,
-    compute_source_changes,
-    count_source_changes,
-    drop_out_of_scope,
     is_reordered,
     make_state,
     order_of_sources,
@@ -44,12 +49,10 @@ from app.access.refresh.sources import (
     sources_to_forget,
     store_positions,
     store_reads,
-    total,
     unconfigured_sources,
-    write_source_rows,
 )
-from app.access.refresh.staging import Staging, drop_duplicates
-from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
+from app.access.refresh.staging import Staging
+from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND, SourceCounts
 from app.access.revisions import ModelChange, close_revision
 from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms

@@ -13,10 +13,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.access.record_tables import Values
+from app.access.refresh.sources import lock_refreshes
 from app.access.refresh.tables import (
     OTHER_TABLES,
     REFRESH_TABLES,
@@ -139,8 +140,7 @@ class RefreshSession:
                 yield connection
             return
         with self._transaction(write=True) as connection:
-            if not self._sqlite:
-                connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+            lock_refreshes(connection)
             yield connection
 
     @contextmanager

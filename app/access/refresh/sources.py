@@ -1,13 +1,11 @@
-"""Stores the records of each source and the result of its last read.
+"""Stores the sources: their order, how each was last read, and the objects to read again for a user.
 
-A refresh computes the changes of a read (``compute_source_changes``) and writes them (``write_source_rows``,
-``store_reads``) in one transaction. The records of a source that is no longer configured stay until an operator forgets
-it (``Refresh.forget``). A source's name is its path unless it has one, so another path is another source: nobody may
-lose access because a setting was changed.
+The records of a source that is no longer configured stay until an operator forgets it (``Refresh.forget``). A source's
+name is its path unless it has one, so another path is another source: nobody may lose access because a setting was
+changed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import (
     ColumnElement,
@@ -28,20 +26,11 @@ from sqlalchemy import (
 )
 
 from app.access.refresh.reads import COMPLETE, FAILED, PART, Refusal, StagedRead, StartedRead
-from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import (
-    REFRESH_TABLES,
-    REFRESH_TABLES_OF_KIND,
-    ChangeCounts,
-    RefreshTables,
-    RowChange,
-    changes_to_json,
-)
+from app.access.refresh.tables import REFRESH_TABLES, SourceCounts, changes_to_json
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, writing
-from app.foundation.database.statements import json_list
 from app.foundation.text import quoted
 
 SOURCE: Table = DirectorySourceRow.__table__
@@ -57,6 +46,12 @@ MAX_OBJECTS = 10_000
 
 class SourceError(ValueError):
     """A request about a source is not possible. The message is one line for operators."""
+
+
+def lock_refreshes(connection: Connection) -> None:
+    """Waits until no other refresh or push writes. On SQLite, the write lock of the transaction does that."""
+    if not is_sqlite(connection):
+        connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
 
 
 def make_state(connection: Connection) -> None:
@@ -129,6 +124,19 @@ def is_reordered(connection: Connection, before: Sequence[int]) -> bool:
     return after != [source_id for source_id in before if source_id in after]
 
 
+def store_positions(connection: Connection, positions: Mapping[int, int]) -> None:
+    """Stores the position of every source (source → position). Those without one come last."""
+    is_any_moved = False
+    stored = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
+    for index, (source_id, position) in enumerate(stored):
+        new = positions.get(source_id, UNCONFIGURED_POSITION + index)
+        if new != position:
+            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=new))
+            is_any_moved = True
+    if is_any_moved:
+        count_change(connection)
+
+
 def configured_source(connection: Connection, name: str) -> int | None:
     """The id of a source with a position in the configuration. None: nothing of it was read or pushed so far."""
     query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
@@ -138,8 +146,7 @@ def configured_source(connection: Connection, name: str) -> int | None:
 def configure_source(connection: Connection, name: str, configured: Sequence[str]) -> int:
     """Stores the position of a source that is new, or was not configured before. Returns its id. ``configured``: the
     names of all sources in their order."""
-    if not is_sqlite(connection):
-        connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+    lock_refreshes(connection)
     make_state(connection)
     columns = select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position)
     stored = {row.name: row for row in connection.execute(columns)}
@@ -151,9 +158,6 @@ def configure_source(connection: Connection, name: str, configured: Sequence[str
     if is_reordered(connection, before):
         connection.execute(update(STATE).values(merge_all=True))
     return int(stored[name].source_id) if name in stored else add_source(connection, name, configured.index(name))
-
-
-# The objects whose records name some organizations or users, to read these alone.
 
 
 def find_objects(
@@ -192,152 +196,6 @@ def find_objects(
 def select_aliases(user_ids: Collection[str]) -> Select[str]:
     """A query for the aliases of these users."""
     return select(MODEL_ALIAS.c.alias).where(MODEL_ALIAS.c.user_id.in_(user_ids)).distinct()
-
-
-# What the reads change.
-
-# ``+ 0`` stops SQLite from sorting again: it distrusts the order of an index below a column that it knows to be equal.
-_CHANGED_ROWS = """
-INSERT INTO {source_delta} ({source_keys}, change)
-SELECT {source_keys:t}, CASE WHEN s.source_id IS NULL THEN {add} ELSE {update} END
-FROM {staged} t LEFT JOIN {source} s ON {source_keys:s=t}
-WHERE t.source_id + 0 IN (@numbers(source_ids))
-AND (s.source_id IS NULL OR ({source_content:t}) IS DISTINCT FROM ({source_content:s}))
-ORDER BY {source_keys:t}
-"""
-
-# Each staged record is stored or added, and none is staged twice: so counting, which is fast, shows if any is missing.
-_COUNT_MISSING = """
-SELECT (SELECT COUNT(*) FROM {source} WHERE source_id IN (@numbers(source_ids)))
-  - (SELECT COUNT(*) FROM {staged} WHERE source_id IN (@numbers(source_ids)))
-  + (SELECT COUNT(*) FROM {source_delta} WHERE change = {add} AND source_id IN (@numbers(source_ids)))
-"""
-
-_MISSING_ROWS = """
-INSERT INTO {source_delta} ({source_keys}, change)
-SELECT {source_keys:s}, {remove} FROM {source} s
-WHERE s.source_id IN (@numbers(source_ids)) AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {source_keys:t=s})
-AND NOT EXISTS (SELECT 1 FROM refresh_malformed_object m WHERE m.source_id = s.source_id AND m.origin = s.origin)
-"""
-
-# Objects that were read again are few; each is looked up by its source and origin.
-_MISSING_ROWS_OF_REREAD_OBJECTS = """
-INSERT INTO {source_delta} ({source_keys}, change)
-SELECT {source_keys:s}, {remove} FROM refresh_reread_object o CROSS JOIN {source} s
-WHERE o.source_id IN (@numbers(source_ids)) AND s.source_id = o.source_id AND s.origin = o.origin AND s.origin <> ''
-AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {source_keys:t=s})
-"""
-
-# Users may have made these objects malformed themselves, to be enabled again.
-_STAGE_DISABLED = """
-INSERT INTO {staged} ({source_columns})
-SELECT {disabled_row} FROM {source} s
-JOIN refresh_malformed_object m ON m.source_id = s.source_id AND m.origin = s.origin
-WHERE m.source_id IN (@numbers(source_ids)) AND m.disabled AND s.origin <> ''
-AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {source_keys:t=s})
-"""
-
-
-def compute_source_changes(
-    connection: Connection,
-    reads: Sequence[StagedRead],
-    forgotten: Collection[int] = (),
-    *,
-    of: Sequence[RefreshTables] = REFRESH_TABLES,
-) -> None:
-    """Fills ``source_delta`` with what the reads change in the sources' records of some kinds. ``forgotten``: the
-    sources whose records are all removed."""
-    usable = [read for read in reads if read.verdict != FAILED]
-    malformed = [read.source_id for read in usable if read.malformed]
-    replaced = [read.source_id for read in usable if read.removes_missing and not read.answered] + list(forgotten)
-    reread = [read.source_id for read in usable if read.removes_missing and read.answered]
-    for tables in of:
-        if malformed and tables.may_be_disabled:
-            tables.run(connection, _STAGE_DISABLED, {"source_ids": json_list(malformed)})
-        if usable:
-            tables.run(connection, _CHANGED_ROWS, {"source_ids": json_list(read.source_id for read in usable)})
-        if replaced:
-            of_sources = {"source_ids": json_list(replaced)}
-            if tables.run(connection, _COUNT_MISSING, of_sources).scalar_one():
-                tables.run(connection, _MISSING_ROWS, of_sources)
-        if reread:
-            tables.run(connection, _MISSING_ROWS_OF_REREAD_OBJECTS, {"source_ids": json_list(reread)})
-
-
-@dataclass(frozen=True, slots=True)
-class ReadScope:
-    """The only records that a read may remove."""
-
-    kinds: frozenset[str]
-    """Empty: all."""
-    organizations: frozenset[str]
-    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
-
-
-def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
-    """Drops from ``source_delta`` the removals that are not in the scope of the source's read."""
-    for tables in REFRESH_TABLES:
-        delta = tables.source_delta
-        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
-        has_organization = "organization_id" in tables.keys
-        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
-            connection.execute(removals)
-        elif scope.organizations and has_organization:
-            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
-
-
-# Writing.
-
-_COUNTS = """
-SELECT '{kind}', source_id, COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
-  COUNT(*) FILTER (WHERE change = {remove})
-FROM {source_delta} GROUP BY source_id
-"""
-
-_REMOVE_ROWS = """
-DELETE FROM {source} WHERE ({source_keys}) IN (SELECT {source_keys} FROM {source_delta} WHERE change <> {add})
-"""
-
-# An outer join stops SQLite from swapping the sides and reading all that is staged for a small delta.
-_ADD_ROWS = """
-INSERT INTO {source} ({source_columns})
-SELECT {source_columns:t} FROM {source_delta} d LEFT JOIN {staged} t ON {source_keys:t=d}
-WHERE d.change <> {remove} ORDER BY {source_keys:d}
-"""
-
-SourceCounts = Mapping[str, Mapping[int, ChangeCounts]]
-"""kind → source → how many of its records change, for the kinds and sources with changes."""
-
-_ALL_COUNTS = " UNION ALL ".join(tables.text(_COUNTS) for tables in REFRESH_TABLES)
-
-
-def count_source_changes(connection: Connection) -> SourceCounts:
-    """Counts the rows of ``source_delta``."""
-    changes: dict[str, dict[int, ChangeCounts]] = {}
-    for kind, source_id, *counts in connection.exec_driver_sql(_ALL_COUNTS):
-        changes.setdefault(kind, {})[source_id] = ChangeCounts(*map(int, counts))
-    return changes
-
-
-def total(counts: SourceCounts) -> ChangeCounts:
-    """The sum over all kinds and sources."""
-    every = (counts_of_source for of_kind in counts.values() for counts_of_source in of_kind.values())
-    return sum(every, ChangeCounts())
-
-
-def write_source_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:
-    """Writes the rows of ``source_delta``. ``counts``: their numbers."""
-    for kind in counts:
-        tables = REFRESH_TABLES_OF_KIND[kind]
-        of_kind = total({kind: counts[kind]})
-        session.analyze_if_many(tables.source_delta, of_kind.total)
-        if of_kind.updated or of_kind.removed:
-            tables.run(connection, _REMOVE_ROWS)
-        if of_kind.added or of_kind.updated:
-            tables.run(connection, _ADD_ROWS)
-        session.analyze_if_many(tables.source, of_kind.total)
-    if counts:
-        count_change(connection)
 
 
 def store_reads(
@@ -409,16 +267,3 @@ def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> N
         connection.execute(update(SOURCE).where(has_name).values(read))
         with_pushes = has_name, SOURCE.c.last_good_at.is_not(None)
         connection.execute(update(SOURCE).where(*with_pushes).values(last_good_at=now, last_complete_at=now))
-
-
-def store_positions(connection: Connection, positions: Mapping[int, int]) -> None:
-    """Stores the position of every source (source → position). Those without one come last."""
-    is_any_moved = False
-    stored = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
-    for index, (source_id, position) in enumerate(stored):
-        new = positions.get(source_id, UNCONFIGURED_POSITION + index)
-        if new != position:
-            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=new))
-            is_any_moved = True
-    if is_any_moved:
-        count_change(connection)

@@ -1,8 +1,7 @@
 """Stages the records of the sources that a refresh reads: in temporary tables, with the result of each read.
 
 A complete read replaces what the source provided before; a partial one adds and updates; a failed one changes nothing.
-A read of changes or of a part does the same, but only for the objects that it reports. Within one source the last
-record of a key wins.
+A read of changes or of a part does the same, but only for the objects that it reports.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,20 +11,20 @@ from types import MappingProxyType
 from sqlalchemy import Connection, func, select
 
 from app.access.kinds import KINDS
-from app.access.problem_list import PROBLEMS_KEPT, ProblemList, ProblemSample
-from app.access.problems import Problem, ProblemCause, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
 from app.access.refresh.pushed_keys import has_pushed_keys
 from app.access.refresh.reads import FAILED, ReadResult, StagedRead, StartedRead
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import begin_reads, find_objects, make_state, select_aliases
-from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
+from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
 
 _BATCH_ROWS = 5_000
+"""Buffered records are written when there are so many."""
+
 _BATCH_CHARACTERS = 4 * 1024 * 1024
-"""The buffered records are written when they exceed one of these sizes."""
+"""Buffered records are written when their payloads have so many characters."""
 
 _BATCH_OBJECTS = 500
 """Buffered ids of gone or malformed objects are written when they exceed this number."""
@@ -275,55 +274,3 @@ def _store_reread_objects(connection: Connection, source_id: int, after: Mapping
     """Stores the objects whose records were staged. ``after``: kind → only records behind this number."""
     for tables in REFRESH_TABLES:
         tables.run(connection, _STORE_REREAD, {"source_id": source_id, "after": after.get(tables.kind, 0)})
-
-
-# Duplicates within a source.
-
-# The index is read once, and the records that were staged several times are looked up.
-_FIND_REPEATED = """
-INSERT INTO refresh_replaced (seq, last_seq)
-SELECT t.seq, r.last_seq
-FROM (SELECT {source_keys}, MAX(seq) AS last_seq FROM {staged} GROUP BY {source_keys} HAVING COUNT(*) > 1) r
-JOIN {staged} t ON {source_keys:t=r}
-WHERE t.seq < r.last_seq
-"""
-
-_REPEATED = """
-SELECT t.*, COUNT(*) OVER (PARTITION BY t.source_id) AS records, l.place AS last_place,
-  ROW_NUMBER() OVER (PARTITION BY t.source_id ORDER BY t.seq) AS ordinal
-FROM refresh_replaced r JOIN {staged} t ON t.seq = r.seq JOIN {staged} l ON l.seq = r.last_seq
-"""
-
-_FIRST_REPEATED = f"SELECT * FROM ({_REPEATED}) AS repeated WHERE ordinal <= :limit ORDER BY source_id, seq"  # noqa: S608
-
-_DROP_REPEATED = "DELETE FROM {staged} WHERE seq IN (SELECT seq FROM refresh_replaced)"
-
-
-def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems: ProblemList) -> None:
-    """Keeps the last of all staged records of a key and source, and reports the others. ``names``: source → name."""
-    with session.scratch() as connection:
-        session.index_staged()
-        for tables in REFRESH_TABLES:
-            if tables.kind in session.kinds_staged and tables.run(connection, _FIND_REPEATED).rowcount:
-                _report_repeated(connection, tables, names, problems)
-                tables.run(connection, _DROP_REPEATED)
-                run(connection, "DELETE FROM refresh_replaced")
-
-
-def _report_repeated(
-    connection: Connection, tables: RefreshTables, names: Mapping[int, str], problems: ProblemList
-) -> None:
-    samples: dict[tuple[int, str], ProblemSample] = {}
-    for row in tables.run(connection, _FIRST_REPEATED, {"limit": PROBLEMS_KEPT}):
-        problem = Problem(
-            ProblemSort.DUPLICATE,
-            names[row.source_id],
-            row.place,
-            cause=ProblemCause.REPLACED,
-            kind=tables.kind,
-            key=tuple(getattr(row, field.attribute) for field in tables.record_kind.keys),
-            detail=(row.last_place,),
-            origin=row.origin,
-        )
-        samples.setdefault((row.source_id, problem.sort), ProblemSample(row.records)).first.append(problem)
-    problems.add_samples(samples)

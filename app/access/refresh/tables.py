@@ -91,6 +91,10 @@ class ChangeCounts:
         return ChangeCounts(self.added + other.added, self.updated + other.updated, self.removed + other.removed)
 
 
+SourceCounts = Mapping[str, Mapping[int, ChangeCounts]]
+"""kind → source → how many of its records change, for the kinds and sources with changes."""
+
+
 def changes_to_json(changes: Mapping[str, ChangeCounts]) -> str:
     """kind → counts as JSON, for the kinds that changed."""
     return orjson.dumps({kind: asdict(counts) for kind, counts in changes.items() if counts.any}).decode()

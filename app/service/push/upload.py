@@ -17,7 +17,7 @@ from app.access.refresh.guard import Guard
 from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.reads import ReadResult, StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh
-from app.access.refresh.sources import ReadScope
+from app.access.refresh.source_changes import ReadScope
 from app.access.revisions import ModelChange
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object

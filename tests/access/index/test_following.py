@@ -14,7 +14,7 @@ from app.access.index.entries import all_entries
 from app.access.index.index import AccessIndex
 from app.access.problem_list import ProblemList
 from app.access.records import Record
-from app.access.refresh import model_changes
+from app.access.refresh import change_log
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.commands.schema import METADATA
@@ -133,7 +133,7 @@ def test_a_node_behind_the_log_builds_a_new_index(node: Node) -> None:
 
 
 def test_a_revision_with_too_many_changes_is_not_logged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_changes, "MAX_LOGGED", 3)
+    monkeypatch.setattr(change_log, "MAX_LOGGED", 3)
     node.read(Company(1).records())
     node.follow()
     node.read(Company(2).records())
@@ -156,7 +156,7 @@ def test_a_restored_database_leads_to_a_new_index(node: Node) -> None:
 
 def test_old_changes_are_deleted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.read(Company(1).records())
-    monkeypatch.setattr(model_changes, "KEPT_MS", -1)
+    monkeypatch.setattr(change_log, "KEPT_MS", -1)
     node.read(Company(2).records())
     with reading(node.engine) as connection:
         assert set(connection.execute(text("SELECT revision FROM access_change")).scalars()) == {2}
