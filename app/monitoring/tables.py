@@ -1,4 +1,4 @@
-"""Tables of node activity, doctor runs from the console, and schema compatibility. Times are epoch milliseconds."""
+"""Tables of the nodes: their activity, runs of the doctor, and schema compatibility. Times are epoch milliseconds."""
 
 from sqlalchemy import BigInteger, Column, Index, Text
 from sqlmodel import Field
@@ -18,7 +18,7 @@ class NodeMinuteRow(StoreTable, table=True):
     node: str = Field(primary_key=True)
     """The host, and the port at which it listens."""
     role: str = Field(primary_key=True)
-    """service or worker."""
+    """service or worker (``activity.ProcessRole``)."""
     minute: int = Field(primary_key=True, sa_type=BigInteger)
     """The beginning of the minute."""
     seen_at: int = Field(sa_type=BigInteger)
@@ -58,19 +58,6 @@ class ExaminationRow(StoreTable, table=True):
     """``running``, ``done``, or the reason for which it ended early."""
     findings: str = Field(sa_column=Column(Text, nullable=False))
     """The findings so far, as a JSON list."""
-
-
-class ConsoleSignInRow(StoreTable, table=True):
-    """Unused. Nodes of version 1.0 store sign-ins through an issuer here while an upgrade replaces them."""
-
-    __table_args__ = (Index(None, "address", "created_at"),)
-
-    attempt_digest: str = Field(primary_key=True)
-    """SHA-256 of the secret in the browser's cookie."""
-    address: str
-    back: str
-    """The page to return to."""
-    created_at: int = Field(sa_type=BigInteger)
 
 
 class SchemaCompatibilityRow(StoreTable, table=True):

@@ -50,8 +50,9 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
         except DBAPIError as error:
             if not contradicts_schema(error):
                 raise
+            revision = "have no revision" if before is None else f"do not match its revision {before}"
             raise SchemaUnknownError(
-                f"the tables of the database do not match its revision {before} ({cause_of(error)}): it was"
+                f"the tables of the database {revision} ({cause_of(error)}): it was"
                 " changed by hand, partly restored, or created before 1.0.0; restore a complete backup, or use a new"
                 f" one ({migrations.program.setting})"
             ) from error

@@ -112,3 +112,10 @@ def test_database_whose_tables_do_not_match_its_revision_is_refused_unchanged(
     assert str(refused.value).endswith(f"restore a complete backup, or use a new one ({migrations.program.setting})")
     assert "\n" not in str(refused.value)
     assert inspect(engine).get_table_names() == tables
+
+
+def test_database_with_tables_and_without_a_revision_is_refused(engine: Engine) -> None:
+    execute(engine, "CREATE TABLE run (run_id VARCHAR)")
+    with pytest.raises(SchemaUnknownError, match="the tables of the database have no revision "):
+        upgrade(engine, STORE_MIGRATIONS)
+    assert inspect(engine).get_table_names() == ["run"]

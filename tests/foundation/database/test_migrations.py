@@ -308,6 +308,19 @@ def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_p
     engine.dispose()
 
 
+def test_upgrade_leaves_records_without_a_searchable_name_out_of_the_search(database_url: str, tmp_path: Path) -> None:
+    engine = open_engine(database_url)
+    make_at(engine, STORE_MIGRATIONS, "0002", tmp_path)
+    with writing(engine) as connection:
+        table = Table("access_user", MetaData(), autoload_with=connection)
+        connection.execute(insert(table).values(filled(table, 0) | {"user_id": "7", "payload": '{"name": "A"}'}))
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        assert connection.scalar(text("SELECT user_id FROM model_user")) == "7"
+        assert connection.scalar(text("SELECT COUNT(*) FROM access_name")) == 0
+    engine.dispose()
+
+
 def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path) -> None:
     engine = open_engine(database_url)
     make_at(engine, STORE_MIGRATIONS, "0002", tmp_path)

@@ -1,8 +1,7 @@
-"""The first schema
+"""Marks the schema of the first databases.
 
-Revision: 0001, after .
-
-A database without tables never runs it: it gets the tables of the code (``app/foundation/database/alembic_revisions.py``).
+Revision: 0001, the first. No upgrade runs it: a database without tables gets the tables of the code
+(``app/foundation/database/alembic_revisions.py``).
 """
 
 revision = "0001"

@@ -1,4 +1,4 @@
-"""Deleted items by kind
+"""Adds the index that finds deleted items by their kind.
 
 Revision: 0002, after 0001.
 """

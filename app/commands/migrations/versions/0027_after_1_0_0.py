@@ -1,11 +1,11 @@
-"""Everything that 1.0.0 had no tables for: objects and changes of sources, pushes, SCIM, the audit log, the console
+"""Upgrades a database of 1.0.0 to the tables of the next release.
 
-Revision: 0027, after 0002. It replaces the revisions 0003 to 0027 of the time between two releases.
+Revision: 0027, after 0002. It replaces the revisions 0003 to 0027, which no release contained.
 
-The tables of the access model get new names: they contain records that refer to something unknown from now on, which
-1.0.0 would take as effective. A node of 1.0.0 finds no table, and answers no permission call. The next refresh merges
-all keys, which adds these records and the sources that own them. Existing revisions of the access model are not logged,
-so each node builds its first index from the access model.
+It renames the tables of the access model, because they now also contain records that refer to something unknown. 1.0.0
+would treat those as effective. Under the new names it finds no tables, and answers no permission call. The next refresh
+merges all keys, which adds these records and the sources that own them. Existing revisions of the access model are not
+logged, so each node builds its first index from the access model.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from app.sync.ledger.failures import message_digest
 revision = "0027"
 down_revision = "0002"
 oldest_compatible = "0027"
-"""1.0.0 does not check what records refer to."""
+"""1.0.0 does not check that the records exist to which others refer."""
 
 _KEYS = {
     "organization": ("organization_id",),
@@ -50,6 +50,7 @@ def upgrade() -> None:
 
 
 _NAME_USERS = ("membership", "group_member", "grant", "context_grant")
+"""Kinds whose records may refer to a user by an alias."""
 
 _OF_SOURCES = (
     ("document", ("organization_id", "folder_id"), "folder_id <> ''"),
@@ -64,10 +65,11 @@ _OF_SOURCES = (
     *((kind, ("source_id", "origin"), "origin <> ''") for kind in (*_KEYS, "fill")),
     *((kind, ("user_alias",), "user_alias <> ''") for kind in (*_NAME_USERS, "fill")),
 )
+"""Kind, columns and condition of each index."""
 
 
 def _sources() -> None:
-    """What the records of sources are made from, aliases and fills, how far changes were read, and pushes."""
+    """Adds to records their objects, rules and aliases, and to sources their fills, last reads and pushes."""
     create_table(
         "source_fill",
         "user_id* user_alias*= disabled:bool payload digest source_id:int* origin*= rule*= place:text",
@@ -103,7 +105,7 @@ def _sources() -> None:
 
 
 def _scim() -> None:
-    """The users, groups and members that directories push."""
+    """Adds the tables of the users, groups and members that directories push."""
     create_table(
         "scim_resource",
         "source_id:int* resource_id* type created:bigint modified:bigint version:bigint content",
@@ -119,7 +121,7 @@ def _scim() -> None:
 
 
 def _problems() -> None:
-    """The state that refreshes lock, which also says when problems were counted, and the problems."""
+    """Adds the tables of problems, and replaces that of the state that refreshes lock: it now has the last count."""
     op.drop_table("directory_state")
     create_table(
         "directory_state",
@@ -154,7 +156,7 @@ _OF_MODEL = (
     ("grant", "of_groups", _TO_GROUP, ("organization_id", *_GRANTED[:2], "organization_user_group_id", *_GRANTED[2:])),
     ("grant", "to_group", _TO_GROUP, ("organization_id", "organization_user_group_id", *_GRANTED[:2])),
 )
-"""Kind, name (empty: from the columns), rows and columns of each index."""
+"""Kind, name (empty: from the columns), condition (empty: all rows) and columns of each index."""
 
 _LISTED = {
     "user": "user_id",
@@ -166,7 +168,7 @@ _LISTED = {
 
 
 def _access_model() -> None:
-    """New names and the source that owns each record; aliases, numbers and names of records."""
+    """Renames the tables, adds the owning source to each record, and adds tables of aliases, counts and names."""
     for kind, keys in _KEYS.items():
         former, table = f"access_{kind}", f"model_{kind}"
         reflected = sa.inspect(op.get_bind()).get_columns(former)
@@ -201,7 +203,7 @@ def _access_model() -> None:
 
 
 def _access_log() -> None:
-    """What each revision changed."""
+    """Adds the table of the changes of each revision."""
     op.create_table(
         "access_change",
         sa.Column("change_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -213,6 +215,7 @@ def _access_log() -> None:
 
 
 def _count_records() -> None:
+    """Fills ``access_count`` with the number of records of each kind, in each organization and in total."""
     names = {"group_member": "groupMember", "context_grant": "contextGrant"}
     for table, keys in _KEYS.items():
         kind = names.get(table, table)
@@ -228,6 +231,7 @@ _ROWS_AT_ONCE = 500
 
 
 def _name_records(kind: str) -> None:
+    """Fills ``access_name`` with the names by which records of a kind are found. Short ids and names are none."""
     connection = op.get_bind()
     insert = sa.text(
         "INSERT INTO access_name (kind, name, organization_id, item_id) VALUES (:kind, :name, :organization, :item)"
@@ -238,7 +242,8 @@ def _name_records(kind: str) -> None:
             for *within, item, payload in rows
             for name in sorted(search_names(kind, item, payload))
         ]
-        connection.execute(insert, named)
+        if named:
+            connection.execute(insert, named)
 
 
 def _pages(connection: sa.Connection, table: str, keys: tuple[str, ...]) -> Iterator[list[Any]]:
@@ -262,7 +267,7 @@ FROM plan_item {which} GROUP BY plan_id, phase, kind, action, operation
 
 
 def _plans_and_runs() -> None:
-    """Parts and effects of plans, responses of calls; workers; what runs record, and their files."""
+    """Adds tables of workers, run files, and parts and effects of plans, and columns of runs, items and calls."""
     create_table("worker", "worker_id* name started_at:bigint seen_at:bigint leads:bool")
     create_table("run_tally", "status* runs:bigint")
     op.execute(
@@ -298,7 +303,7 @@ def _plans_and_runs() -> None:
 
 
 def _ledger() -> None:
-    """Discards, what was sent, what verifies found; failures are found by their message, however many there are."""
+    """Adds tables of discards and of sent payloads, the findings of verifies, and the index of failures by message."""
     create_table(
         "discarded_item", "ledger_id:int* kind* organization_id* container_id* item_id* fingerprint run_id message"
     )
@@ -319,15 +324,13 @@ def _ledger() -> None:
 
 
 def _console() -> None:
-    """The audit log, and what the console shows and remembers."""
+    """Adds the tables of the audit log and of the console."""
     create_table("audit", "audit_id:int* at:bigint actor role way address action subject reason outcome request_id")
     for columns in ("actor audit_id", "action audit_id", "at"):
         create_index(f"ix_audit_{columns.replace(' ', '_')}", "audit", columns)
     create_table(
         "console_session", "session_digest* name role credential address browser created_at:bigint seen_at:bigint"
     )
-    create_table("console_sign_in", "attempt_digest* address back created_at:bigint")
-    create_index("ix_console_sign_in_address_created_at", "console_sign_in", "address created_at")
     calls = " ".join(f"calls_{number}:bigint" for number in range(13))
     create_table(
         "node_minute",
