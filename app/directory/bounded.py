@@ -1,4 +1,4 @@
-"""A guard for sources: timeouts, exceptions, and parallel reads.
+"""Reads sources in threads: in parallel, with timeouts, and without their exceptions.
 
 A source may hang, for example on a network drive or a server that does not respond. So each source is read in a thread
 of its own, and its reader waits for ``timeout`` seconds in total, without the time in which the source waits for its

@@ -1,4 +1,4 @@
-"""Conversion of JSON objects to records, and back.
+"""Converts JSON objects to records, and back.
 
 ``record_from_object`` and ``object_from_record`` are inverse: an export can be read back. The fields are those of
 ``app/directory/README.md``, "What a directory file holds". ``field_names.py`` decides about unknown ones.

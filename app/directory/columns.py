@@ -1,11 +1,11 @@
-"""The columns of databases and CSV files: their values in plain form, and the id of a row from its key columns.
+"""Converts the columns of databases and CSV files to plain values, and the key of a row to its id.
 
 | value of the driver | plain value |
 |---|---|
 | text, true and false, whole numbers of 63 bits, null | unchanged |
 | larger numbers, NaN, infinity | text |
 | decimals | a number if that is exact, else text |
-| times | ISO 8601 in UTC. Those without a zone are in ``zone`` |
+| times | ISO 8601 in UTC. A time without a zone is in ``zone`` |
 | dates, times of day | ISO 8601 |
 | durations | seconds |
 | UUIDs, network addresses, ranges and the like | text |

@@ -121,7 +121,7 @@ def _sql_source(settings: SqlSourceSettings) -> Source:
     if not settings.map:
         return SqlSource(name, database)
     # Every row has all columns of its query, so that a missing value is NULL.
-    rules = _rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
+    rules = _rules(settings.map, {query: frozenset({ALL_ATTRIBUTES}) for query in settings.queries})
     if not database.has_records:
         return _mapped_source(name, SqlConnector(database.open), rules)
     return SqlSource(

@@ -1,4 +1,4 @@
-"""The content of files, and of objects in object stores, perhaps gzipped.
+"""Reads the content of files, and of objects in object stores. Either may be gzipped.
 
 The read fails if the content cannot be read to its end, or if it changes meanwhile.
 """

@@ -1,4 +1,4 @@
-"""The table in a CSV file: its columns and rows.
+"""Parses the columns and rows of a CSV file.
 
 Python's ``csv`` parses the file in strict mode: the read fails if it finds an unbalanced quote, because the rest of the
 file might be parsed as other rows. Two unbalanced quotes look like one cell with line breaks, which contains the rows
@@ -138,7 +138,9 @@ class _Lines:
         self._encoding_name = "UTF-8" if codecs.lookup(encoding).name.startswith("utf-8") else encoding
         self._require_line_end = require_line_end
         self.number = 0
+        """The number of the last line that was returned."""
         self._room = 0
+        """Characters that the current row may still have."""
 
     def begin_row(self) -> int:
         """The number of the next line, with which a row begins."""

@@ -1,4 +1,4 @@
-"""The reader of JSON and YAML documents with a list per kind, for directories that people write by hand.
+"""Reads JSON and YAML documents with a list per kind, for directories that people write by hand.
 
 The document is in memory, so that its size is limited. A syntax error fails the read. An invalid record is malformed.
 
@@ -122,7 +122,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
-    """The document, and list → the first line of each of its entries."""
+    """The document, and ``_lines_in`` it."""
     try:
         _check_events(text)
         loader = _Loader(text)
@@ -135,14 +135,14 @@ def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise _UnusableError(f"{where}not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from error
+    except _UnusableError:
+        raise
     except ValueError as error:
-        if isinstance(error, _UnusableError):
-            raise
         raise _UnusableError(f"not YAML that can be used: {error}") from error
 
 
 def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
-    """Line numbers are from 1."""
+    """List → the first line of each of its entries, from 1."""
     return {
         key.value: [entry.start_mark.line + 1 for entry in value.value]
         for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())

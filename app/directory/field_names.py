@@ -1,4 +1,4 @@
-"""Checks of the names of a record's fields: unknown, misspelled and missing ones.
+"""Checks the names of a record's fields for unknown, misspelled and missing ones.
 
 Unknown fields of organizations, users, groups, folders and documents are sent to the backend. The other kinds decide
 about access only, so an unknown field makes the record malformed: a grant whose ``until`` is ignored would never end.

@@ -1,4 +1,4 @@
-"""Checks of the values of a record's fields.
+"""Checks the values of a record's fields.
 
 Each check returns the value for the record. It raises ``MalformedRecordError`` for an invalid value, with a message
 that begins with the field's name.

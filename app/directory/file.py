@@ -1,7 +1,7 @@
-"""The file source, and its reader of JSON Lines.
+"""Reads directory files: JSON Lines, and documents in JSON or YAML with ``documents.py``.
 
 ``.jsonl`` (or ``.ndjson``) has one record per line, and is read in constant memory. ``.json``, ``.yaml`` and ``.yml``
-have an object with a list per kind, and are read into memory (``documents.py``). Each may be gzipped, with ``.gz``
+have an object with a list per kind, and are read into memory. Each may be gzipped, with ``.gz``
 after the other suffix. The read fails if the file cannot be read to its end, or if it changes meanwhile.
 
 An invalid line is a malformed record. The read fails at bytes that are not UTF-8, and at a last line that is no JSON
@@ -23,7 +23,7 @@ from app.directory.casting import record_from_object
 from app.directory.content import is_folder, read_content
 from app.directory.documents import read_document
 from app.directory.fields import MalformedRecordError, object_from_pairs
-from app.directory.settings import FileSourceSettings
+from app.directory.settings import JSON_LINES, FileSourceSettings
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.foundation.json_keys import repeats_no_key
 from app.foundation.text import counted, quoted
@@ -60,8 +60,14 @@ class FileSource:
 # JSON Lines.
 
 
+END_FIELDS = frozenset({"end", "records", "sequence"})
+"""The fields of an end record. Only pushes have ``sequence``."""
+
+
 @dataclass
 class _LinesRead:
+    """The state of a read of JSON Lines."""
+
     records: int = 0
     """Including malformed ones."""
     malformed: int = 0
@@ -91,10 +97,6 @@ class _LinesRead:
         elif require_end and not self.has_end:
             reasons.append(f'{file_name}: has no end record, {{"end": true, "records": N}}: it may be truncated')
         return End(Verdict.PARTIAL, "; ".join(reasons)) if reasons else End(Verdict.COMPLETE)
-
-
-END_FIELDS = frozenset({"end", "records", "sequence"})
-"""The fields of an end record. Only pushes have ``sequence``."""
 
 
 def read_lines(stream: IO[bytes], file_name: str, *, require_end: bool = False) -> Reading:
@@ -186,5 +188,5 @@ _DOCUMENT_READERS: Mapping[str, Callable[[IO[bytes], str], Reading]] = {
     ".yml": partial(read_document, is_yaml=True),
 }
 
-ENDINGS = (".jsonl", ".ndjson", *_DOCUMENT_READERS)
+ENDINGS = (*JSON_LINES, *_DOCUMENT_READERS)
 """The endings of files that can be read. Each may be followed by ``.gz``."""

@@ -6,9 +6,10 @@ preview shows records only.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, Key, Membership, Record
@@ -49,6 +50,16 @@ class PreviewFilter:
         return folded in (text.casefold() for text in (place, *value.values()) if isinstance(text, str))
 
 
+class _Rank(NamedTuple):
+    """How permissive a record is."""
+
+    role: int
+    end: datetime
+
+
+_UNRANKED = _Rank(0, _NO_END)
+
+
 @dataclass(slots=True)
 class RuleResult:
     """The record that a rule made of an object, or of the object as a member of a group."""
@@ -69,7 +80,7 @@ class RuleResult:
     winning_fields: Sequence[str] = ()
     """The fields in which this record is effective, if several have one key."""
     key: Key = ()
-    rank: tuple[int, datetime] = (0, _NO_END)
+    rank: _Rank = _UNRANKED
 
 
 @dataclass(slots=True)
@@ -136,11 +147,8 @@ class PreviewedSource:
 
     @property
     def objects(self) -> Sequence[PreviewedObject]:
-        """The selected objects."""
-        for object_ in self._objects.values():
-            object_.results.sort(key=lambda result: (len(result.rule), result.rule))
-            _mark_winners(object_.results)
-        return list(self._objects.values())
+        """The selected objects, with the results in the order of the rules."""
+        return [replace(object_, results=list(_with_winners(object_.results))) for object_ in self._objects.values()]
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - a preview is of everything
         source = self._source
@@ -240,27 +248,28 @@ def _result(rule: str, outcome: Outcome, kind: str = "") -> RuleResult:
     return RuleResult(rule, kind, reason=outcome.reason, malformed=isinstance(outcome, NotMade))
 
 
-def _rank(record: Record) -> tuple[int, datetime]:
-    """How permissive a record is: its role, then its end."""
+def _rank(record: Record) -> _Rank:
     role = record.access_role.rank if isinstance(record, Membership | Grant) else 0
     end = record.expires_at if isinstance(record, Membership | Grant | ContextGrant) else None
-    return role, end or _NO_END
+    return _Rank(role, end or _NO_END)
 
 
-def _mark_winners(results: Sequence[RuleResult]) -> None:
+def _with_winners(results: Sequence[RuleResult]) -> Iterator[RuleResult]:
+    """The results in the order of their rules, of which those that are effective are marked."""
+    ordered = sorted(results, key=lambda result: (len(result.rule), result.rule))
     by_key: dict[Key, list[RuleResult]] = {}
-    for result in results:
+    for result in ordered:
         # Of the kinds that grant access, the most permissive record wins.
         if result.record is not None and not KINDS[result.kind].has_extra_fields:
             by_key.setdefault(result.key, []).append(result)
-    for same in by_key.values():
-        if len(same) > 1:
-            role, end = (max(part) for part in zip(*(result.rank for result in same), strict=True))
-            for result in same:
-                is_winning = {"accessRole": result.rank[0] == role, "expiresAt": result.rank[1] == end}
-                result.winning_fields = [
-                    name for name, wins in is_winning.items() if wins and name in KINDS[result.kind].field_names
-                ]
-            winner = next((result for result in same if result.rank == (role, end)), None)
-            if winner is not None:
-                winner.wins = True
+    for result in ordered:
+        same = by_key.get(result.key, ())
+        if len(same) < 2:
+            yield result
+            continue
+        best = _Rank(max(other.rank.role for other in same), max(other.rank.end for other in same))
+        winner = next((other for other in same if other.rank == best), None)
+        is_winning = {"accessRole": result.rank.role == best.role, "expiresAt": result.rank.end == best.end}
+        names = KINDS[result.kind].field_names
+        winning_fields = [name for name, wins in is_winning.items() if wins and name in names]
+        yield replace(result, wins=result is winner, winning_fields=winning_fields)

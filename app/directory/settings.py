@@ -51,6 +51,8 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 class _ContentSettings(SourceBase):
+    """The settings of sources that read one file or object."""
+
     path: Location
     store: StoreSettings | None = None
     """The object store, if ``path`` is a URL."""
@@ -172,7 +174,8 @@ def _with_expiry(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
     attribute = next(iter(ends.values()), "") if rule.each else ends.get(rule.from_, "")
     if not attribute:
         return rule
-    fields, variable = rule.fields, MEMBER if rule.each else IT
+    fields = rule.fields
+    variable = MEMBER if rule.each else IT
     if (disabling := disabled_if(rule, f"has({variable}.{ACCOUNT_EXPIRED})")) is not None:
         return disabling
     can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields

@@ -18,8 +18,8 @@ from app.directory.casting import plural, record_from_object
 from app.directory.columns import build_row_id, split_row_id
 from app.directory.connector import DirectoryObject, RequestedFields
 from app.directory.connectors.sql import snapshot
+from app.directory.connectors.sql.errors import read_error
 from app.directory.connectors.sql.settings import Query
-from app.directory.connectors.sql.snapshot import read_error
 from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
 from app.directory.field_names import missing_fields
 from app.directory.fields import MalformedRecordError
@@ -170,7 +170,8 @@ def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
         pytest.skip("names stay as they are written")
     reason_text = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
     assert reason_text.endswith(
-        'did you mean organizationId; PostgreSQL folds unquoted names to lower case: write AS "organizationId"'
+        "has no column 'organizationId', because PostgreSQL folds unquoted names to lower case; write AS"
+        ' "organizationId"'
     )
     # What has capital letters stood in quotes.
     reason_text = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))

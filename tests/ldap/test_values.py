@@ -40,7 +40,7 @@ def test_the_conversions_are_those_of_the_settings() -> None:
         ("base64", b"\xff\x00", "/wA="),
     ],
 )
-def test_values_become_plain(how: str, value: bytes, plain: object) -> None:
+def test_values_become_plain(how: Conversion, value: bytes, plain: object) -> None:
     assert CONVERSIONS[how](value) == plain
 
 
@@ -61,6 +61,6 @@ def test_values_become_plain(how: str, value: bytes, plain: object) -> None:
         ("time", b"20270131180000"),
     ],
 )
-def test_invalid_values_are_rejected(how: str, value: bytes) -> None:
+def test_invalid_values_are_rejected(how: Conversion, value: bytes) -> None:
     with pytest.raises(UnreadableValueError, match="is n"):
         CONVERSIONS[how](value)

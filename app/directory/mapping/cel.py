@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from app.directory.connector import ALL_ATTRIBUTES
 from app.directory.mapping.expression_tree import Names, Node, operands, plain_attribute, text_constant, tree_of
-from app.directory.mapping.result_size import MAX_RESULT, SizeOf, TooLargeError, size_bound
+from app.directory.mapping.result_size import MAX_RESULT, TooLargeError, size_bound
 from app.directory.spelling import resembling
 from app.foundation.clock import utc_text
 from app.foundation.text import quoted
@@ -72,6 +72,8 @@ class Variables:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
+    """A compiled expression."""
+
     names: Mapping[str, frozenset[str]]
     """Variable → the attributes that the expression names; ``ALL_ATTRIBUTES`` if it computes the name of one."""
     required: Mapping[str, frozenset[str]]
@@ -88,6 +90,9 @@ class Expression:
 
 _FUNCTIONS: Mapping[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper}
 """Functions that CEL does not have, or only for ASCII."""
+
+_PLAIN_TYPES: Final = frozenset({bool, int, float, list, dict})
+"""Types of results that records can contain, in addition to text."""
 
 
 class Language:
@@ -146,7 +151,7 @@ class Language:
         error_type = self._error
         # Without a map in the expression, every missing key is a missing attribute.
         attributes = named.selected if named.has_map else None
-        bound: SizeOf | None = size_bound(tree)
+        bound = size_bound(tree)
 
         def evaluate(variables: Variables) -> object:
             if bound is not None:
@@ -216,8 +221,8 @@ _KNOWN_FUNCTIONS = (
     *("exists", "exists_one", "all", "filter", "map", "orValue", "hasValue"),
     *("math.bitAnd", "math.bitOr", "math.greatest", "math.least"),
 )
+"""The names that a hint about a misspelled function may contain."""
 
-_PLAIN_TYPES: Final = frozenset({bool, int, float, list, dict})
 _MISSING = re.compile(r'^NOT_FOUND: Key not found in map : "?(.*?)"?$', re.DOTALL)
 _UNKNOWN = re.compile(r"<input>:(\d+:\d+): undeclared reference to '([^']*)'")
 _POSITION = re.compile(r"<input>:1:(\d+): ")

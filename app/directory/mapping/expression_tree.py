@@ -1,7 +1,7 @@
-"""The syntax tree of a compiled expression.
+"""Decodes the syntax tree of a compiled expression, to find the attributes that the expression names.
 
-The library serializes it as a ``cel.expr.CheckedExpr`` in protocol buffers. This module decodes as much of it as is
-needed to find the attributes that an expression names.
+The library serializes it as a ``cel.expr.CheckedExpr`` in protocol buffers. The numbers of fields are those of
+``checked.proto`` and ``syntax.proto`` in the specification of CEL.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from app.directory.connector import ALL_ATTRIBUTES
 Node = Mapping[int, Sequence["int | bytes"]]
 """Field number → its values. Nested messages are bytes."""
 
-# Field numbers of ``cel.expr.Expr``.
+# Fields of ``cel.expr.Expr``.
 _CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, LOOP = 3, 4, 5, 6, 7, 8, 9
 _CONSTANT_TEXT = 6
 _INDEXING = frozenset({"_[_]", "_[?_]", "_?._"})
@@ -49,7 +49,7 @@ def tree_of(serialized: bytes) -> Node:
 
 
 def inner(node: Node, number: int) -> Node | None:
-    """A nested message (``LOOP``), or None."""
+    """The nested message in a field, such as ``LOOP``. None if there is none."""
     found = node.get(number)
     return _message(found[-1]) if found and isinstance(found[-1], bytes) else None
 

@@ -106,6 +106,8 @@ class MappedSource:
 
 
 class _MappedRead:
+    """One read of a mapped source."""
+
     def __init__(
         self, source: MappedSource, request: ReadRequest, spool: Spool | None, observer: MappingObserver | None
     ) -> None:
@@ -164,9 +166,8 @@ class _MappedRead:
         if end.answered is None and (hidden := self._hidden()):
             return End(Verdict.FAILED, hidden)
         malformed = self._tally.count
-        except_malformed = malformed > 0 == self._tally.unnamed and (
-            verdict is Verdict.COMPLETE or end.except_malformed
-        )
+        are_all_named = malformed > 0 and self._tally.unnamed == 0
+        except_malformed = are_all_named and (verdict is Verdict.COMPLETE or end.except_malformed)
         if verdict is Verdict.COMPLETE and malformed:
             verdict, reason = Verdict.PARTIAL, counted(malformed, "malformed record")
         if verdict is Verdict.PARTIAL and end.answered is Answered.CHANGES and not except_malformed:
@@ -209,7 +210,8 @@ class _MappedRead:
         """The steps of an object with unusable values: it may be disabled, and is a member nevertheless."""
         if self._observer is not None:
             self._observer.on_unusable(object_, reason)
-        set_, value = object_.id.set, self._rules.valid_values_only(object_.id.set, object_.value)
+        set_ = object_.id.set
+        value = self._rules.valid_values_only(set_, object_.value)
         if self._spool is not None and set_ not in self._rules.member_rules:
             member = self._rules.member_value(value, (), self._rules.readable_user(set_, value))
             self._spool.put(object_, value=None, member=member)

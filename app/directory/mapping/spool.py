@@ -32,7 +32,25 @@ class SpoolError(Exception):
     """The spool cannot be used. The message is one line."""
 
 
+class _ObjectRow(NamedTuple):
+    """A row of ``object`` without its number."""
+
+    set_name: str
+    id: str
+    place: str
+    holds: bool
+    """Whether the object is a group."""
+    value: bytes | None
+    """Of groups, the value of ``it`` in expressions."""
+    member: bytes | None
+    """Of others, the value of ``member``."""
+    round: int
+    """The read that returned the object last."""
+
+
 class Member(NamedTuple):
+    """A member of a group, as a row of ``object``."""
+
     number: int
     set: str
     object_id: str
@@ -50,6 +68,8 @@ class Member(NamedTuple):
 
 
 class SpooledGroup(NamedTuple):
+    """A group in the spool."""
+
     number: int
     id: ObjectId
     place: str
@@ -101,11 +121,13 @@ class Spool:
         self, object_: DirectoryObject, *, value: Mapping[str, object] | None, member: Mapping[str, object] | None
     ) -> None:
         """Stores an object: a group has a ``value``, and a possible member has the value of ``member``."""
-        row = (
-            *(object_.id.set, object_.id.id, object_.place, value is not None),
-            None if value is None else orjson.dumps(value),
-            None if member is None else orjson.dumps(member, option=orjson.OPT_SORT_KEYS),
-            self._round,
+        row = _ObjectRow(
+            *object_.id,
+            object_.place,
+            holds=value is not None,
+            value=None if value is None else orjson.dumps(value),
+            member=None if member is None else orjson.dumps(member, option=orjson.OPT_SORT_KEYS),
+            round=self._round,
         )
         if not self._is_new:
             self._upsert(object_, row)
@@ -129,14 +151,15 @@ class Spool:
     def remove(self, object_id: ObjectId) -> None:
         row = self._row(object_id)
         if row is not None:
-            self._touch(self._names_of(row[0]))
+            number, *_ = row
+            self._touch(self._names_of(number))
             for statement in (
                 "DELETE FROM name WHERE object = ?",
                 "DELETE FROM member WHERE object = ?",
                 "DELETE FROM pending WHERE object = ?",
                 "DELETE FROM object WHERE number = ?",
             ):
-                self._connection.execute(statement, (row[0],))
+                self._connection.execute(statement, (number,))
 
     def remove_unseen(self) -> None:
         """Deletes all objects that this read did not return."""
@@ -240,7 +263,7 @@ class Spool:
             for statement in script.split(";"):
                 self._connection.execute(statement)
 
-    def _insert(self, row: tuple[object, ...]) -> int:
+    def _insert(self, row: _ObjectRow) -> int:
         """Inserts a row of ``object``, and returns its number."""
         cursor = self._connection.execute(
             "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)", row
@@ -253,22 +276,21 @@ class Spool:
             ((number, name) for name in names),
         )
 
-    def _upsert(self, object_: DirectoryObject, row: tuple[object, ...]) -> None:
+    def _upsert(self, object_: DirectoryObject, row: _ObjectRow) -> None:
         """Stores a changed object, and touches its names if the difference matters to groups above."""
         existing = self._row(object_.id)
-        holds, member = row[3], row[5]
         if existing is None:
             number, is_changed = self._insert(row), True
         else:
             number, held, earlier_member = existing
-            is_changed = (bool(held), earlier_member) != (holds, member)
+            is_changed = (bool(held), earlier_member) != (row.holds, row.member)
             self._connection.execute(
                 "UPDATE object SET place = ?, holds = ?, value = ?, member = ?, round = ? WHERE number = ?",
-                (*row[2:], number),
+                (row.place, row.holds, row.value, row.member, row.round, number),
             )
         old_names, names = self._names_of(number), set(object_.names)
         rows = self._connection.execute("SELECT name FROM member WHERE object = ?", (number,))
-        old_members, members = {name for (name,) in rows}, set(object_.members) if holds else set[str]()
+        old_members, members = {name for (name,) in rows}, set(object_.members) if row.holds else set[str]()
         self._update_names("name", number, old_names, names)
         self._update_names("member", number, old_members, members)
         self._touch(old_names | names if is_changed or members != old_members else old_names ^ names)
@@ -293,8 +315,7 @@ class Spool:
         self._connection.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(name,) for name in names])
 
 
-# ``holds``: whether the object is a group. ``value``: of groups, the value of ``it``. ``member``: of others, the value
-# of ``member``. ``round``: the read that returned the object last. ``pending``: groups that changes touch.
+# The columns of ``object`` are those of ``_ObjectRow``. ``pending``: groups that changes touch.
 _TABLES = """
 CREATE TABLE object (
     number INTEGER PRIMARY KEY,

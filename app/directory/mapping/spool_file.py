@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 from app.directory.mapping.spool import Spool, SpoolError
 
-_UNFINISHED = ("usher-", ".spool.part")
-"""The prefix and suffix of the names of unfinished spools."""
+_PREFIX, _SUFFIX = "usher-", ".spool.part"
+"""Of the names of unfinished spools."""
 
 _ABANDONED_AFTER = 7 * 24 * 3600
 """Seconds after which an unfinished spool is deleted, because its process was killed. No read may take longer."""
@@ -50,7 +50,7 @@ class SpoolFile:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _check_folder(folder)
             # ``mkstemp`` makes it readable for its owner only: it contains names and addresses.
-            handle, created = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
+            handle, created = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
             os.close(handle)
             if folder is not None:
                 _remove_abandoned(folder, Path(created).stat().st_mtime - _ABANDONED_AFTER)
@@ -110,7 +110,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _remove_abandoned(folder: Path, before: float) -> None:
-    for path in folder.glob("*".join(_UNFINISHED)):
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError):
             if path.stat().st_mtime < before:
                 path.unlink()

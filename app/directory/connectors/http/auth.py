@@ -1,4 +1,4 @@
-"""The authentication of requests: a token, a password, or access tokens of OAuth 2.0."""
+"""Authenticates requests: with a token, a password, or access tokens of OAuth 2.0."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -45,9 +45,8 @@ def authenticate(
         session.headers[settings.token_header] = f"{scheme} {token}".strip()
     elif settings.username:
         session.auth = (settings.username.encode(), settings.password.get_secret_value().encode())  # type: ignore[assignment] # bytes are sent unchanged
-    elif settings.token_endpoint():
+    elif url := settings.token_endpoint():
         scope = preset.scope if settings.scope is None else settings.scope
-        url = settings.token_endpoint()
 
         def request() -> tuple[str, float]:
             try:

@@ -136,11 +136,11 @@ class HttpClient:
         if requires_tls(status, response.content):
             failure = call_failure(FailureKind.TLS_REQUIRED, address_of(self._base))
             raise ReadError(f"{failure.message}: {failure.advice(address='base_url', section='the source')}")
-        advice = _ADVICE.get(status, "")
         if _must_wait(response):
             message = f"{path}: the server answers with {status}, {MAX_TRIES} times"
             raise RefusedError(message, status, is_temporary=True)
-        raise RefusedError(f"{path}: the server answers with {status}{advice and f'; {advice}'}", status)
+        advice = f"; {_ADVICE[status]}" if status in _ADVICE else ""
+        raise RefusedError(f"{path}: the server answers with {status}{advice}", status)
 
     def _pause(self, response: requests.Response, attempt: int) -> float:
         """The seconds to wait before the next try: as the server asks, up to ``MAX_WAIT``, or 1, 2, 4 and 8."""

@@ -61,6 +61,8 @@ class HttpConnector:
 
 
 class _Read:
+    """One read of the connector."""
+
     def __init__(self, settings: HttpSettings, client: HttpClient, wanted: RequestedFields) -> None:
         self._preset = settings.preset_in_force()
         self._max_in_flight = settings.max_in_flight
@@ -85,7 +87,8 @@ class _Read:
                 yield from tally.counted(part())
             except IncompleteError as error:
                 self._incomplete.append(str(error))
-        answered, cursor = Answered.CHANGES if since else None, orjson.dumps(links).decode() if links else ""
+        answered = Answered.CHANGES if since else None
+        cursor = orjson.dumps(links).decode() if links else ""
         if self._incomplete:
             more = f"; and {len(self._incomplete) - 3:,} more" if len(self._incomplete) > 3 else ""
             yield End(Verdict.PARTIAL, "; ".join(self._incomplete[:3]) + more, "", answered)

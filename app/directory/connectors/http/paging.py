@@ -1,4 +1,4 @@
-"""The pages of a list. A list that is not read to its end is incomplete, which its reader must report."""
+"""Reads lists of an API page by page. A list that is not read to its end is incomplete, which must be reported."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -38,26 +38,22 @@ class PageReader:
         """
         url, parameters = self._client.url_of(path), dict(query)
         seen: set[bytes] = set()
-        count, empty, total = 0, 0, None
-        allowed = MAX_EMPTY_PAGES if self._paging.style in ("link", "token") else 0
+        count = empty_pages = 0
+        total: int | None = None
         while True:
-            if self._paging.style == "scim":
-                parameters["startIndex"] = str(count + 1)
-            elif self._paging.style == "offset":
-                parameters[self._paging.parameter] = str(count)
-            answer = self._get(url, parameters)
-            items = self._items(answer.body, path, items_of)
+            response = self._get(url, {**parameters, **self._position(count)})
+            items = self._items(response.body, path, items_of)
             count += len(items)
-            empty = 0 if items else empty + 1
+            empty_pages = 0 if items else empty_pages + 1
             if items:
-                _note(seen, _bytes_of(items, answer), f"{path}: a page repeats after {count:,} objects")
+                _note(seen, _bytes_of(items, response), f"{path}: a page repeats after {count:,} objects")
             if self._paging.style == "scim":
-                total = _total(answer.body, path, total)
+                total = _total(response.body, path, total)
             yield items
-            following = self._following(answer, items, path, is_end=total is not None and count >= total)
+            following = self._following(response, items, path, is_end=total is not None and count >= total)
             if following is None:
                 break
-            if empty > allowed:
+            if empty_pages > (MAX_EMPTY_PAGES if self._paging.style in ("link", "token") else 0):
                 raise IncompleteError(f"{path}: a page is empty and names a further one, after {count:,} objects")
             if following:
                 _note(seen, following.encode(), f"{path}: the link to the next page repeats after {count:,} objects")
@@ -65,7 +61,7 @@ class PageReader:
                 parameters[self._paging.parameter] = following
             elif following:
                 # The link has its own parameters.
-                url, parameters = self._client.followed(following, answer.url), {}
+                url, parameters = self._client.followed(following, response.url), {}
         if total is not None and count != total:
             raise IncompleteError(f"{path}: has {total:,} objects, but {count:,} were returned")
 
@@ -124,6 +120,12 @@ class PageReader:
                 raise IncompleteError(f"the changes have neither {self._paging.next} nor {self._preset.delta_link}")
             link = following
 
+    def _position(self, count: int) -> Mapping[str, str]:
+        """The query parameter with which a page begins after ``count`` items. Empty if a link or token names it."""
+        if self._paging.style == "scim":
+            return {"startIndex": str(count + 1)}
+        return {self._paging.parameter: str(count)} if self._paging.style == "offset" else {}
+
     def _get(self, url: str, parameters: Mapping[str, str]) -> JsonResponse:
         try:
             return self._client.get(url, parameters)
@@ -141,18 +143,18 @@ class PageReader:
             raise ReadError(f"{path}: the response has no list {key}".rstrip() + "; check base_url")
         return items
 
-    def _following(self, answer: JsonResponse, items: Sequence[object], path: str, *, is_end: bool) -> str | None:
+    def _following(self, response: JsonResponse, items: Sequence[object], path: str, *, is_end: bool) -> str | None:
         """The link or token of the next page, empty if it is found by number. None: there is no next page.
 
         Raises ``ReadError`` and ``IncompleteError`` if there is one that cannot be read.
         """
         style = self._paging.style
-        if style == "none" and answer.next_link:
+        if style == "none" and response.next_link:
             raise IncompleteError(f"{path}: the response links to a next page; set paging: {{style: link_header}}")
         if style == "link_header":
-            return answer.next_link or None
+            return response.next_link or None
         if style in ("link", "token"):
-            return self._next(answer.body, path) or None
+            return self._next(response.body, path) or None
         if style == "scim":
             return None if is_end or not items else ""
         # Servers may return fewer objects than requested, so only an empty page is the end.
@@ -176,15 +178,16 @@ def value_at(body: object, key: str) -> object:
     return body.get(key) if isinstance(body, dict) else None
 
 
-def _bytes_of(items: Sequence[object], answer: JsonResponse) -> bytes:
+def _bytes_of(items: Sequence[object], response: JsonResponse) -> bytes:
     """The items as bytes, without the rest of the body, which may have a token of its own in each page."""
     try:
         return orjson.dumps(items)
     except orjson.JSONEncodeError:
-        return answer.content
+        return response.content
 
 
 def _note(seen: set[bytes], content: bytes, problem: str) -> None:
+    """Adds the content to those seen. Raises ``IncompleteError`` if it was seen before."""
     digest = blake2b(content, digest_size=16).digest()
     if digest in seen:
         raise IncompleteError(problem)
@@ -192,6 +195,7 @@ def _note(seen: set[bytes], content: bytes, problem: str) -> None:
 
 
 def _total(body: object, path: str, before: int | None) -> int:
+    """The total of a SCIM response. Raises ``IncompleteError`` if it is not the one ``before``."""
     total = value_at(body, "totalResults")
     if type(total) is not int:
         raise ReadError(f"{path}: the response has no number totalResults; check that base_url is the one of SCIM")

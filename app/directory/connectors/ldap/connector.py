@@ -16,10 +16,12 @@ from app.directory.connector import (
     ReadError,
     RequestedFields,
 )
-from app.directory.connectors.ldap.changes import NoCursorError, SyncreplChanges, UsnChanges, csn_cursor, usn_cursor
+from app.directory.connectors.ldap.cursors import NoCursorError
 from app.directory.connectors.ldap.objects import DN, FILTER_SIZE, Reader, SetReader
 from app.directory.connectors.ldap.session import LdapSession, Search, ServerUnavailableError, open_session
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
+from app.directory.connectors.ldap.syncrepl import SyncreplChanges, csn_cursor
+from app.directory.connectors.ldap.usn import UsnChanges, usn_cursor
 from app.directory.source import (
     EVERYTHING,
     Answered,
@@ -126,7 +128,8 @@ def _changes(
     """The changes between two cursors. Raises ``CursorRefusedError``."""
     if since != now:
         _check_visible(reader, wanted.disabling)
-    yield from (UsnChanges if reader.preset.changes == "usn" else SyncreplChanges)(reader, since, now)
+    protocol = UsnChanges if reader.preset.changes == "usn" else SyncreplChanges
+    yield from protocol(reader, since, now).steps()
 
 
 def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[DirectoryObject | Gone | Malformed]:

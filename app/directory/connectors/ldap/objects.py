@@ -45,6 +45,7 @@ _FIRST_RANGE = ";range=0-1499"
 """The option that requests the first values of a large attribute."""
 
 _RANGE = re.compile(r"(.+);range=(\d+)-(\d+|\*)", re.IGNORECASE)
+
 FILTER_SIZE = 100
 """Ids, or groups, in one filter."""
 
@@ -271,7 +272,7 @@ class SetReader:
         return f"(&{self.filter}(|{''.join(f'({attribute}={self._filter_value(attribute, text)})' for text in texts)}))"
 
     def _filter_value(self, attribute: str, text: str) -> str:
-        if self._convert.get(attribute.lower()) is CONVERSIONS["guid"]:
+        if self._convert.get(attribute.lower()) is as_guid:
             try:
                 return filter_bytes(uuid.UUID(text).bytes_le)
             except ValueError:

@@ -1,4 +1,4 @@
-"""Entries and attribute values of LDAP, their conversion to plain values, DNs and names of members, and filters.
+"""Converts attribute values, DNs and names of members from LDAP servers to plain values, and texts to filters.
 
 An extended DN of Active Directory has the form ``<GUID=…>;<SID=…>;CN=…``.
 """
@@ -16,6 +16,7 @@ import ldap
 import ldap.dn
 
 from app.directory.connector import UnreadableValueError
+from app.directory.connectors.ldap.settings import Conversion
 
 
 class LdapEntry(NamedTuple):
@@ -152,7 +153,7 @@ def _iso(moment: datetime) -> str:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000).isoformat().replace("+00:00", "Z")
 
 
-CONVERSIONS: Mapping[str, Callable[[bytes], Plain]] = {
+CONVERSIONS: Mapping[Conversion, Callable[[bytes], Plain]] = {
     "text": as_text,
     "integer": as_integer,
     "boolean": as_boolean,

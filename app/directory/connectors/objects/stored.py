@@ -1,4 +1,4 @@
-"""Objects as streams: Amazon S3 and compatible stores, Google Cloud Storage, Azure Blob Storage.
+"""Reads objects of Amazon S3 and compatible stores, Google Cloud Storage and Azure Blob Storage as streams.
 
 An object is read in parts, each with a request of its own. The condition of each is the ETag of the first response, so
 that all parts are of one version. A slow reader keeps no connection open, and memory contains one part.
@@ -29,11 +29,10 @@ _CREDENTIALS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 
-_NO_CREDENTIALS = "there are no usable credentials: set {credentials}, or give this machine a role"
 _CAUSES = (
     (
         r"169\.254\.|/latest/(api|meta-data)/|token request|OpenCredentials|MissingAccount|PanicException",
-        _NO_CREDENTIALS,
+        "there are no usable credentials: set {credentials}, or give this machine a role",
     ),
     (r"status code: 404|FileNotFoundError", "does not exist; check the bucket and the key"),
     (r"PreconditionError", "was replaced while it was being read; the next read uses the new version"),
@@ -53,7 +52,7 @@ _CAUSES = (
     (r"status code: (?P<status>\d{3})", "{store} answers with {status}"),
     (r"", "{store} does not answer as an object store does; check store.endpoint"),
 )
-"""Patterns of errors, with the message. The errors themselves may contain signed URLs."""
+"""Patterns of errors, with the message. The first match is used. The errors themselves may contain signed URLs."""
 
 
 class StoredObject(RawIOBase):
@@ -70,9 +69,10 @@ class StoredObject(RawIOBase):
         """The offset behind the part."""
         self._store: Any = None
         meta = self._get({"head": True}).meta
-        if not meta["e_tag"]:
+        etag = meta["e_tag"]
+        if not etag:
             self._fail("the response has no ETag")
-        self.etag: str = meta["e_tag"] or ""
+        self.etag = etag
         """Identifies the version."""
         self.size = meta["size"]
         """The size of the object, in bytes."""
@@ -140,9 +140,9 @@ class StoredObject(RawIOBase):
         return new_store(self._bucket, config=config, client_options=client, retry_config=retry)
 
     def _fail(self, error: str) -> NoReturn:
-        for pattern, message in _CAUSES:
-            if match := re.search(pattern, error):
-                store = address_of(self._settings.endpoint) if self._settings.endpoint else "the store"
-                facts = {"store": store, "credentials": _CREDENTIALS[self._scheme], **match.groupdict()}
-                raise ReadError(f"{self._url}: {message.format(**facts)}") from None
-        raise AssertionError(error)
+        """Raises ``ReadError`` with the message of an error of the library."""
+        found = ((re.search(pattern, error), message) for pattern, message in _CAUSES)
+        match, message = next((match, message) for match, message in found if match is not None)
+        store = address_of(self._settings.endpoint) if self._settings.endpoint else "the store"
+        facts = {"store": store, "credentials": _CREDENTIALS[self._scheme], **match.groupdict()}
+        raise ReadError(f"{self._url}: {message.format(**facts)}") from None

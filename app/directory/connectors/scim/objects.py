@@ -1,4 +1,4 @@
-"""SCIM resources as objects for rules, and the source that reads all of them from Usher's database.
+"""Reads the SCIM resources that a directory has pushed, as objects for rules, from Usher's database.
 
 The service stores what a directory pushes, and applies it at once (``app/service/scim/README.md``). A read makes all
 records again, for example after a change of the rules. Each member of a group is an object of its own for the access
@@ -34,7 +34,7 @@ OpenStore = Callable[[], AbstractContextManager[Engine | None]]
 _CURSOR = "pushed"
 """The cursor of every complete read: what is pushed later is in force without a read."""
 
-# Members that are nested in no group come first, in the order of their groups.
+# Users come before groups, and groups in the order of ``_MEMBERS``. ``@bytes``: ``app.foundation.database.statements``.
 _RESOURCES = """
 SELECT resource_id, type, content FROM scim_resource
 WHERE source_id = (SELECT source_id FROM directory_source WHERE name = :source) ORDER BY type DESC, resource_id @bytes

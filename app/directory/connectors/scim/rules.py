@@ -1,4 +1,4 @@
-"""The sets and the rules of SCIM sources."""
+"""The sets of SCIM sources, and the changes of their rules for users who are not active."""
 
 from app.directory.mapping.cel import IT, MEMBER
 from app.directory.mapping.settings import RuleSettings, disabled_if

@@ -270,6 +270,7 @@ def update_with_deleted(snapshot: SqlSnapshot, rows: QueryRows, mark: HighWaterM
 
 
 def _positions(rows: QueryRows, batch: Sequence[Any]) -> Iterator[tuple[str, Position]]:
+    """The ids of rows with their positions, without rows that have none. Raises ``CursorRefusedError``."""
     for row in batch:
         values = dict(zip(rows.columns, row, strict=True))
         position = values[rows.query.cursor]

@@ -26,8 +26,11 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class RowLookup:
-    """Ids are text, and columns have any type. If the text cannot be converted to the column's type exactly, nothing is
-    looked up, because a row that is not found is reported as gone."""
+    """Finds rows by ids, which are text, while columns have any type.
+
+    If the text cannot be converted to the column's type exactly, nothing is looked up, because a row that is not found
+    is reported as gone.
+    """
 
     def __init__(self, snapshot: SqlSnapshot) -> None:
         self._snapshot = snapshot
@@ -44,6 +47,7 @@ class RowLookup:
         return all(self._type(rows, column) in _COMPARABLE for column in columns & set(rows.columns))
 
     def part(self, rows: QueryRows, part: Part) -> Iterator[RowStep]:
+        """The rows of a part, and a ``DeletedRow`` for each of its objects without a row."""
         name, seen = rows.query.name, set[str]()
         for where in self._conditions(rows, part):
             for row in rows.convert(self._snapshot.stream(name, rows.query.text, where)):

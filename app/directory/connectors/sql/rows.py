@@ -1,4 +1,4 @@
-"""The rows of a query, and the records or objects that are made of them."""
+"""Makes records or objects of the rows of a query."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from app.access.kinds import KINDS
 from app.directory.casting import record_steps
 from app.directory.columns import (
+    Convert,
     build_row_id,
     column_converters,
     columns_of_parsed_text,
@@ -45,6 +46,17 @@ class DeletedRow(NamedTuple):
 RowStep = Row | DeletedRow | Malformed
 
 
+class _Column(NamedTuple):
+    """A column that is part of the record or object."""
+
+    position: int
+    name: str
+    convert: Convert
+    parses_text: bool
+    """Whether text is converted, too."""
+    null_is_absent: bool
+
+
 class QueryRows:
     """Converts the rows of a query. Raises ``ReadError`` for a query with unusable columns."""
 
@@ -63,7 +75,7 @@ class QueryRows:
         self._converters = column_converters(query.kind, self.columns, zone)
         parsed = columns_of_parsed_text(query.kind)
         self._kept = [
-            (index, name, self._converters[name], name in parsed, name in query.null_is_absent)
+            _Column(index, name, self._converters[name], name in parsed, name in query.null_is_absent)
             for index, name in enumerate(self.columns)
             if (name in wanted if wanted is not None else _is_field(name, query))
         ]
@@ -107,21 +119,21 @@ class QueryRows:
 
     def _plain(self, row: Sequence[Any]) -> dict[str, object]:
         values: dict[str, object] = {}
-        for index, column, convert, parses_text, null_is_absent in self._kept:
-            value = row[index]
+        for position, name, convert, parses_text, null_is_absent in self._kept:
+            value = row[position]
             if value is None:
                 if not null_is_absent:
-                    values[column] = None
+                    values[name] = None
             elif parses_text or type(value) is not str:
                 try:
                     plain = convert(value)
                 except UnreadableValueError as error:
-                    raise MalformedRecordError(f"{column}: {error}") from None
+                    raise MalformedRecordError(f"{name}: {error}") from None
                 # ``infinity`` means no end.
-                if plain is not None or column != "expiresAt":
-                    values[column] = plain
+                if plain is not None or name != "expiresAt":
+                    values[name] = plain
             else:
-                values[column] = value
+                values[name] = value
         return values
 
     def _object(self, identifier: str) -> ObjectId | None:
@@ -192,7 +204,7 @@ _NUMBERED = re.compile(r"(.+):\d+")
 
 
 def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
-    """Raises ``ReadError`` for columns of one name, and for a missing column that the settings name.
+    """Raises ``ReadError`` for columns of one name, for folded names, and for a missing column that the settings name.
 
     If the query has a kind, also for missing fields, and for columns that are not a field.
     """
@@ -201,36 +213,30 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     repeated = sorted({name for name in columns if columns.count(name) > 1} | numbered)
     if repeated:
         raise ReadError(f"{where}: several columns are called {quoted_names(repeated)}; give each a name of its own")
+    fields_of_kind = [] if query.kind is None else [field.name for field in KINDS[query.kind].fields]
+    for name in (*query.own_columns, *fields_of_kind):
+        if database == "postgresql" and name not in columns and name.lower() in columns:
+            raise ReadError(
+                f"{where}: has no column {quoted(name)}, because PostgreSQL folds unquoted names to lower case; write"
+                f' AS "{name}"'
+            )
     for name in query.own_columns:
         if name not in columns:
-            hint = _quoting_hint(database, columns)
-            raise ReadError(f"{where}: has no column {quoted(name)}; it has {quoted_names(columns)}{hint}")
+            raise ReadError(f"{where}: has no column {quoted(name)}; it has {quoted_names(columns)}")
     if query.kind is None:
         return
     fields = [name for name in columns if _is_field(name, query)]
     try:
         check_field_names(query.kind, fields)
     except MalformedRecordError as error:
-        reason = str(error)
-        hint = _quoting_hint(database, columns, reason)
-        raise ReadError(f"{where}: the column {reason.rstrip('?') + hint if hint else reason}") from None
+        raise ReadError(f"{where}: the column {error}") from None
     missing = missing_fields(query.kind, fields)
     if missing:
-        hint = _quoting_hint(database, columns)
         raise ReadError(
-            f"{where}: lacks {', '.join(missing)}, which {query.kind} records need; give a column that name{hint}"
+            f"{where}: lacks {', '.join(missing)}, which {query.kind} records need; give a column that name"
         )
 
 
 def _is_field(column: str, query: Query) -> bool:
     """Whether a column is part of the record or object. Key and cursor columns are not, unless they are fields."""
     return query.kind is None or column in KINDS[query.kind].field_names or column not in query.own_columns
-
-
-def _quoting_hint(database: str, columns: Iterable[str], error: str = "") -> str:
-    """A hint that PostgreSQL folds unquoted names to lower case, if all columns are lower case."""
-    if database != "postgresql" or any(name != name.lower() for name in columns):
-        return ""
-    meant = error.rpartition("did you mean ")[2].rstrip("?")
-    name = meant if meant.isalnum() else "documentId"
-    return f'; PostgreSQL folds unquoted names to lower case: write AS "{name}"'

@@ -75,6 +75,8 @@ def single_statement(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
+    """A query of a source, as ``QuerySettings`` configures it."""
+
     name: str
     text: str
     key: tuple[str, ...] = ()

@@ -79,42 +79,39 @@ class SqlDatabase:
             marks = {
                 rows.query.name: HighWaterMark(rows, self._clock(), self._zone) for rows in queries if rows.query.cursor
             }
-            read = SqlRead(snapshot, queries, marks, request)
-            if read.since is not None:
-                for rows in queries:
-                    check_not_restored(snapshot, rows, read.since)
+            read = SqlRead(snapshot, queries, marks)
+            read.begin(request)
             yield read
 
 
 class SqlRead:
     """A read within one snapshot."""
 
-    def __init__(
-        self,
-        snapshot: SqlSnapshot,
-        queries: Sequence[QueryRows],
-        marks: Mapping[str, HighWaterMark],
-        request: ReadRequest,
-    ) -> None:
+    def __init__(self, snapshot: SqlSnapshot, queries: Sequence[QueryRows], marks: Mapping[str, HighWaterMark]) -> None:
         self.queries = queries
         self._snapshot = snapshot
         self._marks = marks
         self._has_cursor = len(marks) == len(queries) > 0
-        self.since: Cursor | None = None
+        self._since: Cursor | None = None
         """None: it is not incremental."""
         self._part: Part | None = None
         self._lookup = RowLookup(snapshot)
+
+    def begin(self, request: ReadRequest) -> None:
+        """Accepts the request, or everything instead of a part. Raises ``ReadError``, as ``CursorRefusedError``."""
         if request.since:
             if not self._has_cursor:
                 raise CursorRefusedError("the cursor belongs to other queries")
-            self.since = Cursor.parse(request.since, frozenset(marks))
-        elif request.part is not None and all(self._lookup.supports(rows, request.part) for rows in queries):
+            self._since = Cursor.parse(request.since, frozenset(self._marks))
+            for rows in self.queries:
+                check_not_restored(self._snapshot, rows, self._since)
+        elif request.part is not None and all(self._lookup.supports(rows, request.part) for rows in self.queries):
             self._part = request.part
 
     @property
     def answered(self) -> Answered | None:
         """What the read is about. None: everything."""
-        if self.since is not None:
+        if self._since is not None:
             return Answered.CHANGES
         return Answered.PART if self._part is not None else None
 
@@ -125,9 +122,9 @@ class SqlRead:
         if not self._has_cursor or self._part is not None:
             return ""
         positions = {name: mark.position for name, mark in self._marks.items()}
-        if self.since is not None:
+        if self._since is not None:
             # The newest row of the last read may be in the future now, and then does not move the mark.
-            positions = {name: later(position, self.since.positions[name]) for name, position in positions.items()}
+            positions = {name: later(position, self._since.positions[name]) for name, position in positions.items()}
         newest = {
             rows.query.name: newest_rows(self._snapshot, rows, positions[rows.query.name]) for rows in self.queries
         }
@@ -158,8 +155,8 @@ class SqlRead:
         observe = None if mark is None else mark.observe
         if self._part is not None:
             yield from self._lookup.part(rows, self._part)
-        elif self.since is not None and mark is not None:
-            where = changed_since(rows, self.since)
+        elif self._since is not None and mark is not None:
+            where = changed_since(rows, self._since)
             yield from rows.convert(self._snapshot.stream(query.name, query.text, where), observe)
             if query.deleted_query:
                 deleted = deleted_rows(self._snapshot, rows, where)
