@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS = 1000
 _HEADINGS = ("TYPE", "ID", "ROLE", "RULE", "UNTIL", "NAME")
-_UNKNOWN = frozenset({"organization_unknown", "user_unknown", "resource_unknown"})
-"""Rules because of which the command fails: the ids are probably wrong."""
 
 
 @click.command(cls=UsherCommand)
@@ -46,7 +44,7 @@ _UNKNOWN = frozenset({"organization_unknown", "user_unknown", "resource_unknown"
 @pass_invocation
 def access(  # noqa: PLR0917 - click passes them by name
     invocation: Invocation,
-    kind: str,
+    kind: Literal["user"] | ResourceKind,
     id_: str,
     organization: str | None,
     types: tuple[ResourceKind, ...],
@@ -92,7 +90,7 @@ def access(  # noqa: PLR0917 - click passes them by name
 
 
 def _query(
-    kind: str,
+    kind: Literal["user"] | ResourceKind,
     id_: str,
     organization_id: str,
     *,
@@ -109,18 +107,15 @@ def _query(
         return ResourceList(
             organization_id=organization_id, user_id=id_, types=types or RESOURCE_TYPES, role=with_role, at=at
         )
-    return UserList(
-        organization_id=organization_id, type=cast("ResourceKind", kind), resource_id=id_, role=with_role, at=at
-    )
+    return UserList(organization_id=organization_id, type=kind, resource_id=id_, role=with_role, at=at)
 
 
 def _check_id(name: str, id_: str) -> None:
     """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: the argument or option."""
-    from app.contract.permission_call import MalformedQuestion, parse_question
+    from app.contract.permission_call import id_problem
 
-    question = parse_question({"userId": id_, "resource": {"type": "organization", "id": id_}})
-    if isinstance(question, MalformedQuestion):
-        raise CommandError(question.error.replace("userId", name))
+    if problem := id_problem(id_):
+        raise CommandError(f"{name}: {problem}")
 
 
 class _Listing:
@@ -130,6 +125,8 @@ class _Listing:
         self, engine: Engine, policy: DecisionPolicy, query: ResourceList | UserList, limit: int | None
     ) -> None:
         """Reads the first page. Raises ``CommandError`` for an unknown user or resource."""
+        from app.access.decision.decide import Rule
+
         self._engine = engine
         self._policy = policy
         self._query = query
@@ -141,7 +138,8 @@ class _Listing:
         self.first = first = self._read()
         if first.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
-        if first.denied is not None and first.denied.rule.value in _UNKNOWN:
+        unknown = {Rule.ORGANIZATION_UNKNOWN, Rule.USER_UNKNOWN, Rule.RESOURCE_UNKNOWN}
+        if first.denied is not None and first.denied.rule in unknown:
             raise CommandError(first.denied.reason)
 
     @property

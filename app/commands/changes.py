@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from app.commands.bootstrap.application import Application
 from app.commands.screen import on_terminal, print_result, show_table
@@ -33,24 +33,24 @@ _IDS = {"accessRole": "none", "accessType": "inherited", "parentFolderId": "the 
 """Fields that contain ids or constants, and the text for null."""
 
 _AS_PLANNED = frozenset({"planned", "done"})
+"""Statuses that the sums do not count separately."""
 
 
 def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
     """Prints a plan's ``total`` items: the first ones on a terminal, all of them elsewhere."""
-    # Elsewhere item by item: a first plan may have millions.
-    items: Iterator[PlannedChange] = islice(changes, MAX_CHANGES if on_terminal() else None)
-    if (first := next(items, None)) is None:
-        return
-    items = chain((first,), items)
+    headings = ("action", "kind", "what", "status", "why")
     if not on_terminal():
-        headings: tuple[str, ...] = ("action", "kind", "what", "status", "why")
-        show_table(headings, ((item.action, item.kind, ids(item), item.status, why(item)) for item in items))
+        # Item by item: a first plan may have millions.
+        show_table(headings, ((item.action, item.kind, ids(item), item.status, why(item)) for item in changes))
         return
-    rows = [(item.action, item.kind, names(item), item.status, why(item)) for item in items]
-    if all(status == "planned" for *_, status, _ in rows):
-        show_table(("action", "kind", "what", "why"), [(*row[:3], row[4]) for row in rows])
+    items = list(islice(changes, MAX_CHANGES))
+    if not items:
+        return
+    if all(item.status == "planned" for item in items):
+        rows = ((item.action, item.kind, names(item), why(item)) for item in items)
+        show_table([heading for heading in headings if heading != "status"], rows)
     else:
-        show_table(("action", "kind", "what", "status", "why"), rows)
+        show_table(headings, ((item.action, item.kind, names(item), item.status, why(item)) for item in items))
     if total > MAX_CHANGES:
         print_result(f"… and {total - MAX_CHANGES} more; --json shows all of them")
 
@@ -88,15 +88,13 @@ def names(change: PlannedChange) -> str:
     return " / ".join(f"{part} {_quoted(name)}" if name and name != part else part for part, name in _parts(change))
 
 
-def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
-    parts = [
-        (change.organization_id, None),
-        (change.container_id, change.container_name),
-        (change.item_id, change.name),
-    ]
-    if change.kind == Kind.ORGANIZATION:
-        parts = parts[2:]
-    return [part for part in parts if part[0]]
+def _parts(change: PlannedChange) -> Iterator[tuple[str, str | None]]:
+    """The ids of an item, each with its name."""
+    if change.kind != Kind.ORGANIZATION:
+        yield change.organization_id, None
+        if change.container_id:
+            yield change.container_id, change.container_name
+    yield change.item_id, change.name
 
 
 def why(change: PlannedChange) -> str:

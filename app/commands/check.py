@@ -148,8 +148,8 @@ def _show(explanation: Explanation, origins: Origins | None) -> None:
         print_result(f"  {number}. {wire['kind']}: {printable(fields)}")
         rows = origins.get(record.key, ())
         for row in rows:
-            fields = f" provides {', '.join(row.gives) or 'nothing more'}" if len(rows) > 1 else ""
-            print_result(f"     {printable(f'{row}{fields}')}")
+            provided = f" provides {', '.join(row.gives) or 'nothing more'}" if len(rows) > 1 else ""
+            print_result(f"     {printable(f'{row}{provided}')}")
 
 
 def _plain(value: object) -> str:

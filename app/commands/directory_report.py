@@ -1,4 +1,4 @@
-"""Reads the sources for ``usher directory check``, and prints the results of reads of the directory."""
+"""The reports of ``usher directory``. That of a check compares the sources with the records in force."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

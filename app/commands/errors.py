@@ -1,4 +1,4 @@
-"""Error lines: what a command prints for an exception other than ``CommandError``."""
+"""Makes the error lines of commands from exceptions other than ``CommandError``."""
 
 from collections.abc import Sequence
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,12 +17,10 @@ from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invo
 from app.foundation.outbound.urls import local_host
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from app.settings import Settings
 
 _TIMEOUT = 3.0
-"""Seconds."""
+"""Seconds for the response of a server."""
 
 
 class LongRunning(Enum):
@@ -107,16 +105,29 @@ def _check(process: UsherProcess, settings: Settings) -> None:
         case LongRunning.SERVE | LongRunning.BACKEND_SERVE:
             _check_server(health_url(process, settings))
         case LongRunning.WORKER:
-            _query(settings.database_url, lambda connection: _check_heartbeat(connection, process, settings))
+            _check_worker(process, settings)
 
 
-def _check_heartbeat(connection: Connection, process: UsherProcess, settings: Settings) -> None:
+def _check_worker(process: UsherProcess, settings: Settings) -> None:
+    """Raises ``CommandError`` without a recent heartbeat in the database."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.commands.bootstrap.databases import sqlite_file
     from app.foundation.clock import epoch_ms, utc_now
+    from app.foundation.database.engine import disposing, open_engine, reading
+    from app.foundation.database.errors import database_problem
     from app.sync.runs.run import process_name
     from app.sync.runs.workers import workers
 
+    file = sqlite_file(settings.database_url)
+    if file is not None and not file.exists():
+        raise CommandError(f"there is no {file} yet")
     name = process_name(process.pid)
-    last = next((worker.seen_at for worker in workers(connection) if worker.name == name), None)
+    try:
+        with disposing(open_engine(settings.database_url, pool_size=1)) as engine, reading(engine) as connection:
+            last = next((worker.seen_at for worker in workers(connection) if worker.name == name), None)
+    except SQLAlchemyError as error:
+        raise CommandError(database_problem(error)) from error
     if last is None:
         raise CommandError("has sent no heartbeat yet")
     age = (epoch_ms(utc_now()) - last) / 1000
@@ -137,23 +148,6 @@ def _check_server(url: str) -> None:
             raise CommandError(f"{url}: {type(error).__name__}") from error
     if response.status_code != 200:
         raise CommandError(f"{url}: answers {response.status_code}")
-
-
-def _query(database_url: str, query: Callable[[Connection], object]) -> None:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from app.commands.bootstrap.databases import sqlite_file
-    from app.foundation.database.engine import disposing, open_engine, reading
-    from app.foundation.database.errors import database_problem
-
-    file = sqlite_file(database_url)
-    if file is not None and not file.exists():
-        raise CommandError(f"there is no {file} yet")
-    try:
-        with disposing(open_engine(database_url, pool_size=1)) as engine, reading(engine) as connection:
-            query(connection)
-    except SQLAlchemyError as error:
-        raise CommandError(database_problem(error)) from error
 
 
 def find_processes(proc: Path) -> Iterator[UsherProcess]:

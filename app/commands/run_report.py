@@ -1,6 +1,6 @@
 """Prints a run: its unfinished items, its report, and its summary."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from app.commands.bootstrap.application import Application
 from app.commands.changes import show_changes
@@ -34,9 +34,9 @@ def show_unfinished(parts: Application, run: Run) -> None:
             show_changes(changes_of(parts, run.run_id, status), run.total(status))
 
 
-def show_report(run: Run, *, without: str = "") -> None:
-    """Prints the report, ``without`` a topic that is printed elsewhere."""
-    for line in report_lines(run.report, without={*_SHOWN_ELSEWHERE, without}):
+def show_report(run: Run, *, without: Collection[str] = ()) -> None:
+    """Prints the report, ``without`` topics that are printed elsewhere."""
+    for line in report_lines(run.report, without={*_SHOWN_ELSEWHERE, *without}):
         print_note(line)
 
 

@@ -37,6 +37,8 @@ def _record_id(value: str) -> str:
 
 
 class ItemKind(click.ParamType[str]):
+    """The type of a kind of item. It imports the kinds only when it is used."""
+
     name = "kind"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -53,6 +55,8 @@ class ItemKind(click.ParamType[str]):
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One decorator that adds all these options."""
+
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
@@ -84,6 +88,7 @@ _waiting = _options(
 
 
 def _timeout(timeout: float | None, *, no_wait: bool) -> float | None:
+    """The seconds to wait for another process. None: no limit. Raises ``UsageError``."""
     if no_wait and timeout:
         raise click.UsageError("--no-wait and --timeout exclude each other")
     return 0.0 if no_wait else timeout
@@ -174,7 +179,7 @@ def _show_plan(parts: Application, run: Run, *, impact: bool) -> None:
 
     show_changes(changes_of(parts, run.run_id), run.total("planned"))
     show_sums(parts.runs.summary(run.run_id))
-    show_report(run, without="impact" if impact else "")
+    show_report(run, without=("impact",) if impact else ())
     if impact:
         show_impact(parts, run)
     show_plan_summary(run)
@@ -291,21 +296,24 @@ def _applicable_plan(parts: Application, prefix: str) -> str:
 
 def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> ReplacedSources:
     """``options``: one ``FILE`` in place of all sources, or any number of ``NAME=FILE``. Raises ``CommandError``."""
-    from app.commands.bootstrap.what_if import replace_sources
+    from app.commands.bootstrap.what_if import Replacement, replace_all_sources, replace_sources
 
     names = [source.source_name for source in directory.sources]
-    files: dict[str, str] = {}
+    files: dict[str, Replacement] = {}
     for option in options:
         # A name may contain an equals sign.
         name = next((name for name in names if option.startswith(f"{name}=")), None)
-        if name is None and len(options) > 1:
+        if name is None and len(options) == 1:
+            return replace_all_sources(directory, Replacement(Path(option), option))
+        if name is None:
             raise CommandError(
                 f"--directory {option}: write several as NAME=FILE, with the names of sources: {', '.join(names)}"
             )
         if name in files:
             raise CommandError(f"--directory: {name} is given twice")
-        files[name or ""] = option if name is None else option.removeprefix(f"{name}=")
-    return replace_sources(directory, {name: Path(file) for name, file in files.items()}, labels=files)
+        file = option.removeprefix(f"{name}=")
+        files[name] = Replacement(Path(file), file)
+    return replace_sources(directory, files)
 
 
 def _refuse_failed(run: Run, *, as_json: bool) -> None:

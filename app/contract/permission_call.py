@@ -185,21 +185,21 @@ def _context_of(context: object) -> Mapping[str, str] | str:
     return values
 
 
+def id_problem(value: object) -> str:
+    """The problem of an id, as the predicate of a sentence. Empty if it is valid."""
+    if value is None:
+        return "field required"
+    if type(value) is not str:
+        return "must be a string"
+    if not value:
+        return "must not be empty"
+    return "" if _is_id(value) else f"must be valid text without NUL of at most {limits.ID_BYTES} bytes"
+
+
 def _bad_id(user_id: object, resource_id: object, organization_id: object) -> str:
-    for name, value in (
-        ("userId", user_id),
-        ("resource.id", resource_id),
-        ("resource.organizationId", organization_id),
-    ):
-        if value is None:
-            return f"{name}: field required"
-        if type(value) is not str:
-            return f"{name}: must be a string"
-        if not value:
-            return f"{name}: must not be empty"
-        if not _is_id(value):
-            return f"{name}: must be valid text without NUL of at most {limits.ID_BYTES} bytes"
-    return ""
+    """The path of the first invalid id, and its problem."""
+    ids = {"userId": user_id, "resource.id": resource_id, "resource.organizationId": organization_id}
+    return next(f"{name}: {problem}" for name, value in ids.items() if (problem := id_problem(value)))
 
 
 def _refuse(

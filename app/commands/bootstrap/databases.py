@@ -1,4 +1,4 @@
-"""Opens the databases of an installation: Usher's own and the self-hosted backend's."""
+"""Opens and upgrades the databases of an installation: Usher's own and the self-hosted backend's."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,13 +33,13 @@ from app.foundation.database.url import parse_url
 from app.settings import Settings
 
 STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations", "app.commands.schema")
-_RESPONSE_TIMEOUT = 14.0
-"""Seconds for which a request waits for a response of PostgreSQL. Cancelling the statement may take one more.
-Pages end a statement after two."""
-
 BACKEND_MIGRATIONS = Migrations(
     SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations", "app.backend.schema"
 )
+
+_RESPONSE_TIMEOUT = 14.0
+"""Seconds for which a request waits for a response of PostgreSQL. Cancelling the statement may take one more.
+Pages of the console end a statement after two seconds."""
 
 
 def open_store(settings: Settings) -> Engine:

@@ -83,6 +83,7 @@ def short_tokens(settings: Settings) -> list[str]:
 
 
 def _tokens(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The settings key of each token, and the token."""
     lists: dict[str, Sequence[SecretStr]] = {
         "provider.auth_tokens": settings.provider.auth_tokens,
         "admin.tokens": settings.admin.tokens,

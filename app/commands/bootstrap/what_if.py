@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from app.commands.bootstrap.outgoing import configured_sources
 from app.commands.bootstrap.requirements import SetUpError
-from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
+from app.directory.settings import DirectorySettings, FileSourceSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.settings import Settings
 from app.sync.runs.files import UploadedFile, write_file
@@ -44,35 +44,33 @@ class ReplacementError(SetUpError):
     """Sources cannot be replaced by files in this way. The message is one line for the user."""
 
 
-def replace_sources(
-    directory: DirectorySettings, files: Mapping[str, Path], labels: Mapping[str, str] = MappingProxyType({})
-) -> ReplacedSources:
-    """Replaces sources by files.
+class Replacement(NamedTuple):
+    """A file that replaces sources."""
 
-    ``files``: the name of a source → the file that replaces it, or an empty name → a file that replaces all.
-    ``labels``: the name of a source, or empty → the file's name in reports. Default: its path.
+    path: Path
+    label: str
+    """Its name in reports."""
 
-    Raises ``ReplacementError``.
-    """
+
+def replace_all_sources(directory: DirectorySettings, file: Replacement) -> ReplacedSources:
+    """Replaces all sources by one file. Raises ``ReplacementError``."""
+    # The file gets the name of the first source, so that it is compared with that source's records.
+    first, *others = [source.source_name for source in directory.sources]
+    what_if = WhatIf(files=(file.label,), emptied=tuple(others), replaced=(first,))
+    return ReplacedSources(directory.model_copy(update={"sources": (_source(first, file),)}), what_if)
+
+
+def replace_sources(directory: DirectorySettings, files: Mapping[str, Replacement]) -> ReplacedSources:
+    """Replaces each of these sources by a file. Raises ``ReplacementError``."""
     names = [source.source_name for source in directory.sources]
-    if unknown := [name for name in files if name and name not in names]:
+    if unknown := [name for name in files if name not in names]:
         raise ReplacementError(f"{unknown[0]} is not one of the sources {', '.join(names)}")
-    names_in_reports = tuple(labels.get(name, str(path)) for name, path in files.items())
-    sources: list[SourceSettings]
-    if "" in files:
-        # The file gets the name of the first source, so that it is compared with that source's records.
-        sources = [_file(names[0], files[""], names_in_reports[0])]
-        what_if = WhatIf(files=names_in_reports, emptied=tuple(names[1:]), replaced=(names[0],))
-    else:
-        label_of = dict(zip(files, names_in_reports, strict=True))
-        sources = [
-            _file(source.source_name, files[source.source_name], label_of[source.source_name])
-            if source.source_name in files
-            else source
-            for source in directory.sources
-        ]
-        what_if = WhatIf(files=names_in_reports, replaced=tuple(files))
-    return ReplacedSources(directory.model_copy(update={"sources": tuple(sources)}), what_if)
+    sources = tuple(
+        _source(name, files[name]) if name in files else source
+        for name, source in zip(names, directory.sources, strict=True)
+    )
+    what_if = WhatIf(files=tuple(file.label for file in files.values()), replaced=tuple(files))
+    return ReplacedSources(directory.model_copy(update={"sources": sources}), what_if)
 
 
 @contextmanager
@@ -80,12 +78,15 @@ def uploaded_sources(settings: Settings, file: UploadedFile) -> Iterator[Replace
     """The directory with an uploaded file in place of sources. The file is in a temporary folder until the end of the
     context. Raises ``ReplacementError``, and ``OSError`` if the file cannot be written."""
     with tempfile.TemporaryDirectory(prefix="usher-preview-") as folder:
-        path = write_file(file, Path(folder))
-        yield replace_sources(settings.directory, {file.source: path}, {file.source: file.name})
+        replacement, directory = Replacement(write_file(file, Path(folder)), file.name), settings.directory
+        if file.source:
+            yield replace_sources(directory, {file.source: replacement})
+        else:
+            yield replace_all_sources(directory, replacement)
 
 
-def _file(name: str, path: Path, shown: str) -> FileSourceSettings:
+def _source(name: str, file: Replacement) -> FileSourceSettings:
     try:
-        return FileSourceSettings(type="file", path=path, name=name).shown_as(shown)
+        return FileSourceSettings(type="file", path=file.path, name=name).shown_as(file.label)
     except ValidationError as error:
-        raise ReplacementError(f"--directory {shown}: not the path of a file") from error
+        raise ReplacementError(f"--directory {file.label}: not the path of a file") from error

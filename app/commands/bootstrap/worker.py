@@ -1,4 +1,4 @@
-"""Builds the parts of a worker, executes its runs, and deletes old rows once a day."""
+"""Builds the parts of a worker, among them the execution of runs and the deletion of old rows."""
 
 import os
 from collections.abc import Sequence

@@ -34,6 +34,7 @@ _CONCERNS = {
 
 
 def check_contents(connection: Connection, settings: Settings, now: datetime) -> Findings:
+    """Checks the contents in one transaction."""
     api_key = settings.backend.api_key.get_secret_value()
     if api_key and is_another_workspace(connection, settings.backend.base_url, api_key):
         yield warning(

@@ -12,10 +12,10 @@ from app.settings import Settings
 
 
 def check_settings(configuration: Configuration[Settings], environment: Mapping[str, str]) -> Findings:
+    """Checks the settings. ``environment`` may contain proxies that Usher ignores."""
     settings = configuration.settings
-    sections = {key.rpartition(".")[0] for key in configuration.origins} | {
-        key.rpartition("[")[0] for key in configuration.origins
-    }
+    # Sections and lists of sections have origins, too, and are no values.
+    sections = {key.rpartition(separator)[0] for key in configuration.origins for separator in (".", "[")}
     number = len(configuration.origins.keys() - sections)
     yield ok("settings", f"valid; {counted(number, 'value')} {are(number)} set, the others are defaults")
     yield from _check_tokens(settings)
@@ -28,6 +28,11 @@ def check_settings(configuration: Configuration[Settings], environment: Mapping[
             "nobody is notified if deletes are held, items or runs fail, a worker dies, or a source cannot be read",
             "set notifications.webhook or notifications.email",
         )
+    yield from _check_connections(settings, environment)
+
+
+def _check_connections(settings: Settings, environment: Mapping[str, str]) -> Findings:
+    """Warns of credentials without encryption, and of proxies that calls do not use."""
     backend, webhook = settings.backend, settings.notifications.webhook
     if has_credentials(settings) and is_plaintext(backend.base_url, backend.proxy.get_secret_value()):
         message = f"the credentials are sent to {backend.base_url} without encryption"

@@ -1,4 +1,4 @@
-"""The files that ``usher init`` writes, from templates."""
+"""Writes the files of ``usher init`` from templates."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The questions of ``usher init``, from ``questions.yaml``."""
+"""Reads the questions of ``usher init`` from ``questions.yaml``, and checks answers."""
 
 import re
 from collections.abc import Mapping
