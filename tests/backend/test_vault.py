@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import insert
 
 from app.backend.schema import METADATA
 from app.backend.security.secret_key import SecretKeyError
+from app.backend.security.tables import KEY_CHECK
 from app.backend.security.vault import UnreadableSecretError, Vault, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
-from app.foundation.database.engine import open_engine
+from app.foundation.database.engine import open_engine, writing
 from tests.tables import make_tables
 
 from .conftest import BackendWorld
@@ -104,6 +106,24 @@ def test_wrong_key_is_detected(database_url: str) -> None:
     check_secret_key(engine, Vault(b"the first key there was", ENTROPY))
     with pytest.raises(SecretKeyError, match="is not the key"):
         check_secret_key(engine, Vault(b"some other secret key", ENTROPY))
+    engine.dispose()
+
+
+def test_processes_that_start_together_agree_on_the_key(database_url: str) -> None:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    vault, other = Vault(b"the first key there was", ENTROPY), Vault(b"some other secret key", ENTROPY)
+    sealed = vault.stored.close("the right key", "secret_key")
+    with ThreadPool(2) as pool:
+        with writing(engine) as connection:
+            connection.execute(insert(KEY_CHECK).values(name="secret_key", sealed=sealed))
+            same, different = (pool.apply_async(check_secret_key, (engine, one)) for one in (vault, other))
+            # Both wait for the first process.
+            same.wait(1)
+            assert not same.ready()
+        same.get()
+        with pytest.raises(SecretKeyError, match="is not the key"):
+            different.get()
     engine.dispose()
 
 

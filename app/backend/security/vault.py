@@ -12,11 +12,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, select
 
 from app.backend.security.secret_key import SecretKeyError, secret_key_of
 from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage.rows import upsert
 from app.foundation.base64url import base64url, from_base64url
 from app.foundation.database.engine import writing
 
@@ -77,10 +78,10 @@ def check_secret_key(engine: Engine, vault: Vault) -> None:
     """Raises ``SecretKeyError`` if the secrets of the database have another key."""
     name, known = "secret_key", "the right key"
     with writing(engine) as connection:
-        sealed = connection.scalar(select(KEY_CHECK.c.sealed).where(KEY_CHECK.c.name == name))
-        if sealed is None:
-            connection.execute(insert(KEY_CHECK).values(name=name, sealed=vault.stored.close(known, name)))
-            return
+        # Processes that start together may all be the first one.
+        row = upsert(connection, KEY_CHECK).values(name=name, sealed=vault.stored.close(known, name))
+        connection.execute(row.on_conflict_do_nothing())
+        sealed = connection.execute(select(KEY_CHECK.c.sealed).where(KEY_CHECK.c.name == name)).scalar_one()
     try:
         vault.stored.open(sealed, name)
     except UnreadableSecretError as error:

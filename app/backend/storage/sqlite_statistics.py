@@ -17,14 +17,15 @@ _MANY = 1000
 
 
 def ensure_statistics(engine: Engine, metadata: MetaData) -> None:
-    """Writes the statistics of a SQLite database, and again after it got new tables. Connections read them when they
-    open."""
+    """Writes the statistics of a SQLite database, and again after it got new tables or indexes. Connections read them
+    when they open."""
     if not is_sqlite(engine):
         return
+    names = {name for table in metadata.tables.values() for name, _, _ in _indexes(table)}
     with reading(engine) as connection:
+        # SQLite would prefer an index without statistics, because it assumes that this one finds fewer rows.
         is_complete = connection.scalar(text("SELECT count(*) FROM sqlite_master WHERE name = 'sqlite_stat1'")) and (
-            {name for (name,) in connection.execute(text("SELECT DISTINCT tbl FROM sqlite_stat1"))}
-            >= set(metadata.tables)
+            names <= set(connection.scalars(text("SELECT idx FROM sqlite_stat1")))
         )
     if not is_complete:
         with writing(engine) as connection:
