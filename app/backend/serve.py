@@ -46,9 +46,10 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
 def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
     """The application. Call it after the fork, because it opens the database. Raises one of ``STARTUP_ERRORS``."""
     entropy = random.SystemRandom()
-    engine = open_engine(settings.database_url, pool_size=16)
+    # One connection for each thread.
+    engine = open_engine(settings.database_url, pool_size=threads + settings.webhook_threads)
     vault = open_vault(settings, entropy)
-    _check_key(engine, vault)
+    _prepare_database(engine, vault)
     session = open_session(allow_private=settings.allow_private_urls)
     app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
 
@@ -66,7 +67,8 @@ def _create_app(settings: SelfHostedBackendSettings, threads: int) -> Flask:
     return app
 
 
-def _check_key(engine: Engine, vault: Vault) -> None:
+def _prepare_database(engine: Engine, vault: Vault) -> None:
+    """Checks the secret key, and writes the statistics of SQLite. Raises ``SecretKeyError``."""
     try:
         check_secret_key(engine, vault)
         ensure_statistics(engine, METADATA)
