@@ -1,4 +1,4 @@
-"""Responses are limited in bytes as well as in rows."""
+"""Responses are limited in length as well as in rows."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ NUMBER = 12
 @pytest.fixture
 def full(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """A tenant with a dozen rows of each kind, three of which fit on a page."""
-    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 3500)
+    monkeypatch.setattr(paging, "MAX_PAGE_LENGTH", 3500)
     ids = [f"i{number:02}" for number in range(NUMBER)]
     tenant("add_organizations", organizations=[{"organizationId": item, "note": HEAVY} for item in ids])
     tenant("add_folder", **OF, folders=[{"folderId": item, "note": HEAVY} for item in ids], createOrganization=True)
@@ -81,7 +81,7 @@ def test_a_response_without_pages_is_refused_if_it_is_too_large(
     full: Caller, monkeypatch: pytest.MonkeyPatch, operation: str, data: dict[str, Any], less: dict[str, Any]
 ) -> None:
     assert len(full(operation, **data)) >= NUMBER
-    monkeypatch.setattr(paging, "MAX_RESPONSE_BYTES", 3500)
+    monkeypatch.setattr(paging, "MAX_RESPONSE_LENGTH", 3500)
 
     code, status, message = full.refused(operation, **data)
 

@@ -28,7 +28,7 @@ COLUMNS = (
     NOTIFICATION.c.created_at,
 )
 """The columns that ``to_wire`` needs."""
-_BYTES_PER_READER = 64
+_LENGTH_PER_READER = 64
 
 
 def stored_notifications(scope: Scope) -> Select[Any]:
@@ -60,8 +60,8 @@ def payload_of(request: NotificationContent) -> dict[str, object]:
 
 
 def weight(row: Row[Any]) -> int:
-    """The approximate size of a notification in a response, in bytes."""
-    return len(row.payload) + int(row.readers) * _BYTES_PER_READER
+    """The approximate length of a notification in a response."""
+    return len(row.payload) + int(row.readers) * _LENGTH_PER_READER
 
 
 def notification_row(
@@ -91,8 +91,8 @@ def mark_read(
 ) -> None:
     """Marks notifications as read. ``notifications`` are their rows by id.
 
-    ``persists_by_reader`` maps pairs of notification and user to whether it stays in the user's For You tab, None does
-    not change that. Adds readers whom the notification does not address. Keeps the time of the first read.
+    ``persists_by_reader`` maps pairs of notification and user to whether it stays in the user's For You tab. None keeps
+    the stored value. Adds readers whom the notification does not address. Keeps the time of the first read.
     """
     table = NOTIFICATION_USER.c
     for changes_tab in (False, True):

@@ -16,11 +16,11 @@ from app.contract.errors import ResourceExhausted
 
 RowT = TypeVar("RowT")
 
-MAX_PAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of stored text after which a page ends early."""
+MAX_PAGE_LENGTH = 8 * 1024 * 1024
+"""Characters of stored text after which a page ends early."""
 
-MAX_RESPONSE_BYTES = 32 * 1024 * 1024
-"""Bytes of stored text in a response without pages. A larger one is refused."""
+MAX_RESPONSE_LENGTH = 32 * 1024 * 1024
+"""Characters of stored text, or bytes of editor data, in a response without pages. A larger one is refused."""
 
 
 def page_rows(page_size: int | None) -> int:
@@ -29,18 +29,18 @@ def page_rows(page_size: int | None) -> int:
 
 
 def payload_length(row: Any) -> int:
-    """The length of a row's ``payload``. 0 if it has none."""
+    """The length of a row's ``payload`` in characters. 0 if it has none."""
     return len(getattr(row, "payload", None) or "")
 
 
 def cut(rows: Iterable[RowT], size: int, length: Callable[[RowT], int] = payload_length) -> tuple[list[RowT], bool]:
-    """The rows of a page (at most ``size`` and ``MAX_PAGE_BYTES``, but one), and whether more follow, which are not
+    """The rows of a page (at most ``size`` and ``MAX_PAGE_LENGTH``, but one), and whether more follow, which are not
     fetched."""
     page: list[RowT] = []
     total = 0
     for row in rows:
         total += length(row)
-        if len(page) == size or (page and total > MAX_PAGE_BYTES):
+        if len(page) == size or (page and total > MAX_PAGE_LENGTH):
             return page, True
         page.append(row)
     return page, False
@@ -48,13 +48,13 @@ def cut(rows: Iterable[RowT], size: int, length: Callable[[RowT], int] = payload
 
 def fetch_all(rows: Iterable[RowT], advice: str, length: Callable[[RowT], int] = payload_length) -> list[RowT]:
     """All rows, for a response without pages. Raises ``ResourceExhausted`` with ``advice`` beyond
-    ``MAX_RESPONSE_BYTES``."""
+    ``MAX_RESPONSE_LENGTH``."""
     all_rows: list[RowT] = []
     total = 0
     for row in rows:
         total += length(row)
-        if all_rows and total > MAX_RESPONSE_BYTES:
-            raise ResourceExhausted(f"the response would be larger than {MAX_RESPONSE_BYTES} bytes: {advice}")
+        if all_rows and total > MAX_RESPONSE_LENGTH:
+            raise ResourceExhausted(f"the response would be larger than {MAX_RESPONSE_LENGTH} bytes: {advice}")
         all_rows.append(row)
     return all_rows
 
