@@ -88,7 +88,7 @@ def plan_of_first(engine: Engine, statements: Statements) -> str:
     "delete",
     [
         lambda connection, scope: deletion.delete_of_documents(connection, scope, ["d1", "d2"]),
-        lambda connection, scope: deletion.delete_of_users(connection, scope, ["u1", "u2"]),
+        lambda connection, scope: deletion.delete_of_users(connection, scope, ["u1", "u2"], None),
         lambda connection, scope: deletion.delete_of_users(connection, scope, ["u1", "u2"], "d1"),
     ],
 )

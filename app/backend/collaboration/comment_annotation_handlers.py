@@ -58,7 +58,7 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
             elif permitted is not None and not authors <= permitted:
                 results[annotation_id] = failed(annotation_id, NO_ACCESS)
             else:
-                new.append(_new_thread(call, annotation_id, thread, f"data.commentAnnotations[{number}]"))
+                new.append(_new_thread(call, annotation_id, thread, f"data.commentAnnotations[{number}]."))
                 comment_ids = [comment.comment_id for comment in new[-1].comments]
                 results[annotation_id] = done(annotation_id, "Annotation added.") | {"commentIds": comment_ids}
         _insert(connection, scope, new)
@@ -105,7 +105,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
         decided: list[Thread] = []
         for thread in stored.values():
             before, assigned_to = thread.to_wire(scope), thread.assigned_to
-            thread.update(request.updated_data, "data.updatedData")
+            thread.update(request.updated_data, "data.updatedData.")
             thread.updated_at = call.now
             if thread.assigned_to != assigned_to:
                 reassigned.append(thread.annotation_id)
@@ -150,7 +150,9 @@ def _batches_to_delete(
         for ids in batches(list(dict.fromkeys(request.annotation_ids)), _DELETE_BATCH):
             yield threads.load_threads(connection, scope, ids, request.document_id)
         return
-    query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
+    table = COMMENT_ANNOTATION.c
+    query = threads.stored_threads(scope).where(table.document_id == request.document_id)
+    query = query.order_by(table.created_at, table.annotation_id)
     while rows := connection.execute(query.limit(_DELETE_BATCH)).all():
         yield {row.annotation_id: threads.thread_of(row) for row in rows}
 
@@ -164,10 +166,10 @@ class NewThread(NamedTuple):
 
 
 def _new_thread(
-    call: Call[AddCommentAnnotationsRequest], annotation_id: str, request: CommentAnnotationInput, path: str
+    call: Call[AddCommentAnnotationsRequest], annotation_id: str, request: CommentAnnotationInput, prefix: str
 ) -> NewThread:
     thread = Thread(annotation_id, call.request.document_id, created_at=call.now, updated_at=call.now)
-    thread.update(request, path)
+    thread.update(request, prefix)
     added, reactions = new_comments(call, annotation_id, comments_by_id(call, request.comment_data))
     thread.comment_bytes = sum(comment.size for comment in added)
     return NewThread(thread, added, reactions)

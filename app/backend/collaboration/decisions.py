@@ -1,6 +1,6 @@
 """Decisions on suggestions, and their judgments.
 
-A thread of type ``suggestion`` is decided when its status changes to ``accepted`` or ``rejected``, compared
+A thread of type ``suggestion`` is decided when its status changes to one of ``_EVENT_TYPES``, compared
 case-insensitively. The content of the judgment is the first comment.
 """
 

@@ -40,9 +40,7 @@ def delete_of_documents(connection: Connection, scope: Scope, document_ids: Coll
         delete_rows(connection, scope, table.c.document_id, document_ids)
 
 
-def delete_of_users(
-    connection: Connection, scope: Scope, user_ids: Iterable[str], document_id: str | None = None
-) -> None:
+def delete_of_users(connection: Connection, scope: Scope, user_ids: Iterable[str], document_id: str | None) -> None:
     """Deletes these users' notifications in the organization, or those about one document."""
     where = within_ids(connection, scope, NOTIFICATION_USER.c.user_id, user_ids)
     if document_id is not None:

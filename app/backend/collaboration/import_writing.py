@@ -67,9 +67,9 @@ def _write_annotations(
         thread = Thread(record.annotation_id, record.document_id, created_at=created_at, updated_at=created_at)
         thread.comment_bytes = 0 if old is None else old.comment_bytes
         try:
-            thread.update(record, "record")
+            thread.update(record, "")
         except InvalidArgument as error:
-            problems.append(LineProblem(number, error.message.removeprefix("record.")))
+            problems.append(LineProblem(number, error.message))
             continue
         written.append(thread)
     _replace(connection, scope, COMMENT_ANNOTATION, "annotation_id", [scope.row(thread) for thread in written])

@@ -36,13 +36,13 @@ class Thread:
     created_at: int = 0
     updated_at: int = 0
 
-    def update(self, changes: CommentAnnotationInput | CommentAnnotationUpdate, path: str) -> None:
-        """Sets the requested fields. ``path`` is their place in the request. Raises ``InvalidArgument``."""
+    def update(self, changes: CommentAnnotationInput | CommentAnnotationUpdate, prefix: str) -> None:
+        """Sets the requested fields. ``prefix`` precedes their names in errors. Raises ``InvalidArgument``."""
         names = ("location", "status", "priority", "context", "visibility")
         self.payload |= changes.unknown_fields()
         self.payload |= json_columns.without_none(**{name: getattr(changes, name) for name in names})
         if changes.location is not None:
-            self.location_id = _location_id(changes.location, path)
+            self.location_id = _location_id(changes.location, prefix)
         if changes.type is not None:
             self.type = changes.type
         if changes.assigned_to is not None:
@@ -127,12 +127,12 @@ def changed_fields(before: Mapping[str, object], after: Mapping[str, object]) ->
     return {name: {"from": before.get(name), "to": after[name]} for name in names}
 
 
-def _location_id(location: Mapping[str, object], path: str) -> str:
+def _location_id(location: Mapping[str, object], prefix: str) -> str:
     """The ``id`` of a location, or an empty string."""
     value = location.get("id")
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if len(text.encode()) > limits.ID_BYTES:
-        raise InvalidArgument(f"{path}.location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
+        raise InvalidArgument(f"{prefix}location.id: must be at most {limits.ID_BYTES} bytes long in UTF-8")
     return text
 
 

@@ -4,7 +4,7 @@ from app.backend.embedders.embedder import Embedder, EmbedderName
 
 
 def open_embedder(name: EmbedderName) -> Embedder:
-    """Raises ``EmbedderUnavailableError``. Imports only the embedder that is used."""
+    """The embedder of this name, the only one that is imported. Raises ``EmbedderUnavailableError``."""
     if name == "hashing":
         from app.backend.embedders.hashing import HashingEmbedder  # noqa: PLC0415
 

@@ -46,11 +46,11 @@ class Backend:
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
     on_documents_deleted: tuple[Callable[[Connection, Scope, Collection[str]], None], ...] = ()
-    """Delete the rows that depend on these documents, in the transaction of the deletion, as the following do."""
+    """Callbacks that delete the rows that depend on documents, in the transaction that deletes the documents."""
     on_organizations_deleted: tuple[Callable[[Connection, str, Collection[str]], None], ...] = ()
-    """For organizations of an API key. ``scope.delete_of_organizations`` deletes other rows."""
+    """The same for organizations of an API key, for rows that ``scope.delete_of_organizations`` cannot find."""
     on_users_removed: tuple[Callable[[Connection, Scope, Collection[str], str | None], None], ...] = ()
-    """For rows addressed to users: in the whole organization, or about one document."""
+    """The same for rows addressed to removed users: in the whole organization, or about one document."""
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager

@@ -3,10 +3,10 @@
 A permission is an entry of the user on a resource, with a role and perhaps an end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Column, Connection, delete, select
 
 from app.backend.http.call import Call, Reply
 from app.backend.permissions.access_check import check_access, key_of
@@ -16,7 +16,7 @@ from app.backend.resources import user_entries
 from app.backend.resources.containers import NO_DOCUMENT, NO_FOLDER, NO_ORGANIZATION, organization_exists
 from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
-from app.backend.resources.user_entries import Entry, EntryContainer
+from app.backend.resources.user_entries import Entry, EntryContainer, EntryLevel
 from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, insert_rows
@@ -35,6 +35,7 @@ from app.foundation.batches import grouped
 ResourceT = TypeVar("ResourceT", bound=ResourceReference)
 
 _MISSING = {"organization": NO_ORGANIZATION, "folder": NO_FOLDER, "document": NO_DOCUMENT}
+_COLUMNS: Mapping[EntryLevel, Column[str]] = {"folder": FOLDER.c.folder_id, "document": DOCUMENT.c.document_id}
 _SECTIONS = {"organization": "organization", "folder": "folders", "document": "documents"}
 
 
@@ -134,7 +135,7 @@ def _container(resource: ResourceReference) -> EntryContainer:
     return EntryContainer(resource.type, resource.id)
 
 
-def _by_level(containers: Iterable[EntryContainer]) -> dict[str, list[str]]:
+def _by_level(containers: Iterable[EntryContainer]) -> dict[EntryLevel, list[str]]:
     return grouped((container.level, container.container_id) for container in containers)
 
 
@@ -143,7 +144,7 @@ def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceR
     if not organization_exists(connection, scope):
         raise NotFound(f"{NO_ORGANIZATION} ({scope.organization_id})")
     by_level = _by_level(map(_container, resources))
-    for level, column in (("folder", FOLDER.c.folder_id), ("document", DOCUMENT.c.document_id)):
+    for level, column in _COLUMNS.items():
         ids = by_level.get(level, [])
         missing = sorted(set(ids) - existing(connection, scope, column, ids)) if ids else []
         if missing:

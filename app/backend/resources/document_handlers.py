@@ -36,7 +36,7 @@ from app.contract.documents import (
 from app.contract.errors import NotFound
 from app.contract.folders import ROOT_FOLDER_ID
 
-DocumentRow = Row[str, str, str | None, str, str | None]
+_JoinedRow = Row[str, str, str | None, str, str | None]
 _ACCESS_TYPES = frozenset(get_args(AccessType))
 
 
@@ -182,7 +182,7 @@ def _update(connection: Connection, scope: Scope, document_ids: Iterable[str], v
     connection.execute(update(DOCUMENT).where(of_documents).values(**values))
 
 
-def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
+def _to_wire(row: _JoinedRow, default_access_type: str) -> dict[str, object]:
     payload = json_columns.load_object(row.payload)
     return {
         "documentName": row.document_id,

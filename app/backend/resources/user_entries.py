@@ -6,6 +6,7 @@ its own metadata and role.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, and_, delete, or_, select
 
@@ -14,12 +15,14 @@ from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, among, update_rows
 
+EntryLevel = Literal["organization", "folder", "document"]
+
 
 @dataclass(frozen=True, slots=True)
 class EntryContainer:
     """The organization (with an empty ``container_id``), a folder or a document."""
 
-    level: str
+    level: EntryLevel
     container_id: str
 
 
@@ -65,7 +68,7 @@ def drop_expired(
     connection.execute(delete(USER_ENTRY).where(entries, USER_ENTRY.c.expires_at <= now))
 
 
-def delete_entries(connection: Connection, scope: Scope, level: str, container_ids: Iterable[str]) -> None:
+def delete_entries(connection: Connection, scope: Scope, level: EntryLevel, container_ids: Iterable[str]) -> None:
     """Deletes the entries on these folders or documents."""
     in_containers = within_ids(connection, scope, USER_ENTRY.c.container_id, container_ids)
     connection.execute(delete(USER_ENTRY).where(in_containers, USER_ENTRY.c.level == level))

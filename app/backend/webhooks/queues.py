@@ -184,7 +184,8 @@ def delete_old_messages(engine: Engine, before: int) -> int:
             .limit(_DELETE_BATCH)
         ).all()
     if old:
-        keys = [{"key": row.api_key_id, "message": row.message_id} for row in old]
+        # Sorted, so that two processes cannot deadlock.
+        keys = [{"key": row.api_key_id, "message": row.message_id} for row in sorted(old)]
         with writing(engine) as connection:
             for table in (WEBHOOK_DELIVERY, WEBHOOK_MESSAGE):
                 key = tuple_(table.c.api_key_id, table.c.message_id) == tuple_(bindparam("key"), bindparam("message"))

@@ -1,4 +1,4 @@
-"""Removed users and ended migrations
+"""Adds the table of removed users, and an index of ended migrations
 
 Revision: 0002, after 0001.
 """

@@ -1,4 +1,4 @@
-"""Who caused a notification, and the organizations of webhooks
+"""Adds the acting users of notifications, and the organizations of webhook messages
 
 Revision: 0004, after 0002. It replaces the revisions 0003 and 0004 of the time between two releases.
 """

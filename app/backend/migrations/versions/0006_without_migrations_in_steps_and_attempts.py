@@ -1,4 +1,4 @@
-"""Without migrations of documents in steps and without attempts of webhooks
+"""Drops the leases of document migrations, and the attempts of webhook deliveries
 
 Revision: 0006, after 0004. It replaces the revision 0005 of the time between two releases.
 """
