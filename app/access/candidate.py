@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.access.refresh.sources import SOURCE, STATE
 from app.access.revisions import REVISION, current_revision
-from app.foundation.database.engine import WRITE_LOCK, is_sqlite, open_engine
+from app.foundation.database.engine import is_sqlite, open_engine, snapshot
 
 _RECENT_MS = 10 * 60 * 1000
 """A database that changed within this time may change again while a plan is made."""
@@ -69,17 +69,9 @@ def open_candidate(engine: Engine) -> Iterator[Engine]:
         single.dispose()
 
 
-@contextmanager
-def _snapshot(engine: Engine) -> Iterator[Connection]:
-    """A transaction that sees a single state of the database, writes only temporary tables, and blocks nothing."""
-    options: dict[str, object] = {WRITE_LOCK: False} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
-    with engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
-
-
 def shadow_tables(engine: Engine, tables: Iterable[Table]) -> None:
     """Shadows further tables of a candidate, such as those that a verify would change."""
-    with _snapshot(engine) as connection:
+    with snapshot(engine) as connection:
         for table in tables:
             shadow(connection, table)
 

@@ -9,10 +9,10 @@ from app.commands.bootstrap.application import Application
 from app.commands.screen import on_terminal, print_result, show_table
 from app.foundation.text import counted
 from app.sync.ledger.items import USER_KINDS, Kind
-from app.sync.plan.access_impact import EFFECTS, StoredAccessChange
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange, Sum
 from app.sync.plan.rules import Action
+from app.sync.plan.stored_access import EFFECTS, StoredAccessChange
 from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, text
 
-from app.sync.plan.summary import ALIKE, PartWriter
+from app.sync.plan.parts import ALIKE, PartWriter
 
 
 def note_parts(connection: Connection, plan_id: str) -> None:

@@ -194,6 +194,15 @@ def writing(engine: Engine) -> Iterator[Connection]:
         callback()
 
 
+@contextmanager
+def snapshot(engine: Engine, *, lock: bool = False) -> Iterator[Connection]:
+    """A read-write transaction, all of whose statements see the same snapshot. ``lock``: on SQLite it holds the write
+    lock from the start. Otherwise its first write takes the lock, and writing temporary tables needs none."""
+    options: dict[str, object] = {WRITE_LOCK: lock} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
 def after_commit(connection: Connection, callback: Callable[[], object]) -> None:
     """Calls ``callback`` after the commit of this ``writing`` transaction, or at once in any other transaction."""
     callbacks: list[Callable[[], object]] | None = connection.get_execution_options().get(_AFTER_COMMIT)

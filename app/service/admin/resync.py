@@ -25,8 +25,8 @@ from app.service.admin.body import NOT_EMPTY, StrictRequest, read_body
 from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.admin.wire import AccessChangeWire, NewRun, RunWire, change_to_wire
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, ItemKey
-from app.sync.plan.access_impact import StoredAccessChange
 from app.sync.plan.listing import PlannedChange
+from app.sync.plan.stored_access import StoredAccessChange
 from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest

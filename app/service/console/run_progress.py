@@ -10,8 +10,8 @@ from typing import NamedTuple
 from app.contract.errors import Status
 from app.foundation.text import counted
 from app.service.console.run_reads import unread_sources
+from app.sync.plan.parts import PlanPart
 from app.sync.plan.rules import Phase
-from app.sync.plan.summary import PlanPart
 from app.sync.runs.run import RUNNING, Run, RunStatus, Stage
 
 _STAGES = {

@@ -13,7 +13,7 @@ from app.directory.source import Verdict
 from app.foundation.text import counted
 from app.service.console.formatting import FOLDERS
 from app.sync.ledger.items import Kind, noun_of
-from app.sync.plan.summary import held_reasons
+from app.sync.plan.listing import held_reasons
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
 

@@ -17,8 +17,9 @@ from app.sync.apply.batch import DONE, BatchOutcome, ItemOutcome, OutcomeKind
 from app.sync.apply.requests import takes_all_members
 from app.sync.ledger.items import ItemStatus, Kind
 from app.sync.ledger.settlement import Settlement
+from app.sync.plan.counts import Counts
 from app.sync.plan.rules import Action
-from app.sync.plan.stored import Counts, PlanItem
+from app.sync.plan.stored import PlanItem
 
 _MOVE_TO_CONTAINER = """
 UPDATE plan_item SET covered_by = (

@@ -33,9 +33,10 @@ from app.sync.apply.sender import BatchSender
 from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.journal import JournalledCall, journal_calls, last_call_id, note_exchanges, settle_calls
 from app.sync.ledger.settlement import Settlement, is_still, settle, store_counts
+from app.sync.plan.counts import Counts, add_counts, phase_totals, read_run_counts
 from app.sync.plan.dependencies import any_unsent_adds, find_dependents, find_unsafe_deletes
 from app.sync.plan.rules import Action, Phase
-from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_planned, read_run_counts
+from app.sync.plan.stored import PlanItem, read_planned
 
 _log = structlog.stdlib.get_logger(__name__)
 

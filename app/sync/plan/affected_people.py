@@ -1,4 +1,4 @@
-"""The users and resources of a plan's changes of access, each counted once: in total, by organization and by cause."""
+"""Counts the users and resources of a plan's changes of access, each once: in total, by organization and by cause."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,8 @@ from sqlalchemy import Connection
 
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Membership, Organization, User
 from app.foundation.database.statements import run
-from app.sync.plan.access_impact import (
-    DECISIVE_FIELDS,
-    LOSSES_FIRST,
-    NAMED_ROWS,
-    StoredAccessChange,
-    list_access,
-    parsed_row,
-)
+from app.sync.plan.access_impact import DECISIVE_FIELDS, NAMED_ROWS
+from app.sync.plan.stored_access import LOSSES_FIRST, AccessCause, StoredAccessChange, list_access, parsed_row
 
 _CAUSES = tuple(record.kind for record in (Organization, User, Membership, Folder, Document, Group, GroupMember, Grant))
 """The kinds of causes, the more general ones first."""
@@ -24,9 +18,9 @@ _SUBJECT = ("kind", "organizationId", "folderId", "documentId", "organizationUse
 _OF_USER = frozenset({"userId", "userAlias"})
 _SHOWN = _OF_USER.union(_SUBJECT, DECISIVE_FIELDS)
 
-# Of each organization and effect, the most users and the most resources of one row.
+# Of each organization, kind and effect, the most users and the most resources of one row.
 _LARGEST_ROWS = """
-SELECT MIN(ordinal) AS ordinal, organization_id, MIN(kind) AS kind, MIN(before) AS before, MIN(after) AS after,
+SELECT MIN(ordinal) AS ordinal, organization_id, kind, MIN(before) AS before, MIN(after) AS after,
   MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
   '{}' AS names
 FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
@@ -108,21 +102,21 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
     return [_caused_changes(of_cause) for _, of_cause in largest]
 
 
-def _main_cause(row: StoredAccessChange) -> tuple[str, Mapping[str, object]]:
-    """The cause of all users of the row, if there is one. A record of a user that is only changed, as one with another
-    role, comes after other causes."""
+def _main_cause(row: StoredAccessChange) -> AccessCause:
+    """The cause of all users of the row. Empty if none is stored. A record of a user that is only changed, such as one
+    with another role, comes after other causes."""
 
-    def rank(cause: tuple[str, Mapping[str, object]]) -> tuple[object, ...]:
+    def rank(cause: AccessCause) -> tuple[object, ...]:
         change, record = cause
         is_of_user = bool(_OF_USER & record.keys())
         return row.users > 1 and is_of_user, change == "changed" and is_of_user, _CAUSES.index(str(record["kind"]))
 
-    return min(row.causes, key=rank, default=("", {}))
+    return min(row.causes, key=rank, default=AccessCause("", {}))
 
 
 def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
-    change = _main_cause(rows[0])[0]
-    first, *others = (_main_cause(row)[1] for row in rows)
+    change = _main_cause(rows[0]).change
+    first, *others = (_main_cause(row).record for row in rows)
     is_of_one_user = all(row.users == 1 for row in rows) and len({row.user_ids[0] for row in rows if row.user_ids}) == 1
     # A row has the cause of its first user. Other users have records of their own.
     shown = _SHOWN if is_of_one_user or not _OF_USER & first.keys() else _SUBJECT
@@ -153,7 +147,7 @@ def _pairs(rows: Sequence[StoredAccessChange]) -> int:
 
 def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
     """Effect → users and resources, losses first."""
-    affected = {}
+    affected: dict[str, AffectedPeople] = {}
     for effect in LOSSES_FIRST:
         of_effect = [row for row in rows if row.effect == effect]
         if of_effect:

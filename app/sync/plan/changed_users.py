@@ -1,5 +1,7 @@
-"""The users whose entries in the backend a run changed: their memberships, and their places in folders, documents and
-groups. Beside them, the folders and documents with another access type."""
+"""Counts what a run changed in the backend: the entries of each user, and the access types of folders and documents.
+
+The entries of a user are the memberships, and the places in folders, documents and groups.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,12 +11,13 @@ from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
 from app.sync.ledger.items import USER_KINDS
+from app.sync.plan.parts import parts_of
 from app.sync.plan.rules import Action, Phase
-from app.sync.plan.summary import parts_of
 
 MAX_ENTRIES = 5_000
 """Entries of a run with more of them are only counted."""
 _FIRST = 3
+"""The number of items that are listed for each user."""
 
 _RESTORED = {Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, Phase.RESTORE_GROUP_MEMBERS}
 """The phases that add what a delete before them took along. Nobody gains or loses it."""

@@ -32,6 +32,9 @@ _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 }
 """Kind → the fields with columns of their own, and these columns."""
 
+_UNANSWERED_TYPE = "?"
+"""The access type in the ledger of a document whose call has no answer (``app.sync.ledger.settlement``)."""
+
 _IN_WAS = {"parent_id": "parentId", "access_type": "accessType", "access_role": "accessRole", "disabled": "disabled"}
 """Column → its key in ``was``."""
 
@@ -84,6 +87,7 @@ def updated_fields(item: PlanItem, was: str) -> list[FieldChange]:
 
 
 def _fields(item: PlanItem, was: str, former: Mapping[str, object]) -> list[FieldChange]:
+    """All fields of an item. ``former``: the fields behind the digest of a delete."""
     attributes, settles = _ATTRIBUTES.get(item.kind, {}), SETTLES.get(item.operation, ())
     own = {name: getattr(item, column) or _empty(column) for name, column in attributes.items()}
     sent: dict[str, object] = json.loads(item.payload) if item.payload else {}
@@ -115,7 +119,7 @@ def _empty(column: str) -> object:
 def _known(attributes: Mapping[str, object]) -> dict[str, object]:
     """Replaces a role that the backend did not return, and a type whose call has no answer, by ``NOT_KNOWN``."""
     return {
-        name: NOT_KNOWN if value == "?" or (name == "accessRole" and value is None) else value
+        name: NOT_KNOWN if value == _UNANSWERED_TYPE or (name == "accessRole" and value is None) else value
         for name, value in attributes.items()
     }
 

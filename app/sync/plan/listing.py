@@ -45,22 +45,6 @@ FROM (SELECT {columns} FROM plan_item WHERE plan_id = :plan_id AND ordinal IN (@
 ORDER BY p.ordinal
 """
 
-_SUMMED = """
-SELECT organization_id, kind, action, status, COUNT(*) AS items FROM plan_item WHERE plan_id = :plan_id
-GROUP BY organization_id, kind, action, status
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """The number of items of an organization, kind, action and status."""
-
-    organization_id: str
-    kind: str
-    action: str
-    status: str
-    items: int
-
 
 def list_changes(
     connection: Connection,
@@ -79,11 +63,6 @@ def read_change(connection: Connection, plan_id: str, ordinal: int) -> PlannedCh
     return next(iter(read_changes(connection, plan_id, [ordinal])), None)
 
 
-def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
-    """The number of items by organization, kind, action and status."""
-    return [Sum(*row) for row in run(connection, _SUMMED, {"plan_id": plan_id})]
-
-
 def _payload_of(kind: str, identity: str) -> str:
     """An SQL expression for the current or last fields of a record. ``identity``: the column with its id."""
     table = TABLES_OF_KIND[kind]
@@ -93,7 +72,8 @@ def _payload_of(kind: str, identity: str) -> str:
     return f"""COALESCE(
       (SELECT a.payload FROM {table.table.name} a WHERE {same}),
       (SELECT f.payload FROM former_payload f
-       WHERE f.kind = '{kind}' AND f.organization_id = {organization} AND f.item_id = {identity} LIMIT 1))"""  # noqa: S608 - constants of this module
+       WHERE f.kind = '{kind}' AND f.organization_id = {organization} AND f.item_id = {identity}
+       ORDER BY f.digest LIMIT 1))"""  # noqa: S608 - constants of this module
 
 
 _ITEM_PAYLOAD = (
@@ -147,6 +127,35 @@ def _change(row: Row[Any]) -> PlannedChange:
 def _name(payload: str | None, kind: str) -> str | None:
     name = json.loads(payload).get(NAMED_KINDS[kind].name) if payload else None
     return name if isinstance(name, str) else None
+
+
+def held_reasons(connection: Connection, plan_id: str, limit: int) -> list[tuple[str, str]]:
+    """Kind and reason of the first held deletes."""
+    held = "SELECT kind, reason FROM plan_item WHERE plan_id = :plan_id AND status = 'held'"
+    rows = run(connection, f"{held} ORDER BY ordinal LIMIT :limit", {"plan_id": plan_id, "limit": limit})
+    return [(row.kind, row.reason) for row in rows]
+
+
+_SUMMED = """
+SELECT organization_id, kind, action, status, COUNT(*) AS items FROM plan_item WHERE plan_id = :plan_id
+GROUP BY organization_id, kind, action, status
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The number of items of an organization, kind, action and status."""
+
+    organization_id: str
+    kind: str
+    action: str
+    status: str
+    items: int
+
+
+def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
+    """The number of items by organization, kind, action and status."""
+    return [Sum(*row) for row in run(connection, _SUMMED, {"plan_id": plan_id})]
 
 
 @dataclass(frozen=True, slots=True)

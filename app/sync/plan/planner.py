@@ -7,8 +7,7 @@ that sees one revision of the access model and of the ledger. Memory does not gr
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -19,19 +18,21 @@ from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.exc import DBAPIError
 
 from app.foundation.clock import epoch_ms
-from app.foundation.database.engine import WRITE_LOCK, is_sqlite
+from app.foundation.database.engine import snapshot
 from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import statement
 from app.sync.ledger.ledger import read_ledger
+from app.sync.plan.counts import Counts
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute_desired
 from app.sync.plan.differences import find_diffs, write_items
+from app.sync.plan.parts import ALIKE, PartWriter
 from app.sync.plan.scope import find_scope
 from app.sync.plan.selection import EVERYTHING, Retry, Selection
 from app.sync.plan.settings import LimitSettings
-from app.sync.plan.stored import Counts, Plan, load_plan
-from app.sync.plan.summary import ALIKE, PartWriter, store_impact
+from app.sync.plan.stored import Plan, load_plan
 from app.sync.plan.tables import PlanRow, drop_temporary
+from app.sync.plan.user_impact import store_impact
 
 ResultT = TypeVar("ResultT")
 
@@ -127,26 +128,13 @@ def _with_retries(engine: Engine, work: Callable[[Connection], ResultT]) -> Resu
     """Runs ``work`` in a snapshot, again after a conflict with another transaction."""
     for attempt in range(_ATTEMPTS):
         try:
-            with _snapshot(engine, lock_at_once=attempt > 0) as connection:
+            # The first attempt blocks no other writer while it computes.
+            with snapshot(engine, lock=attempt > 0) as connection:
                 return work(connection)
         except DBAPIError as error:
             if not is_write_conflict(error) or attempt + 1 == _ATTEMPTS:
                 raise
     raise AssertionError("the last attempt returns or raises")
-
-
-@contextmanager
-def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
-    """A write transaction that sees one state of the database.
-
-    On SQLite the first attempt takes the write lock with its first write, so that computing a plan blocks no other
-    writer.
-    """
-    options: dict[str, object] = (
-        {WRITE_LOCK: lock_at_once} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
-    )
-    with engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
 
 
 def _plan(connection: Connection, plan_id: str, request: PlanRequest) -> Plan:
@@ -219,7 +207,8 @@ def _hash_and_count(connection: Connection, plan_id: str, ledger_id: int) -> tup
     rows = connection.execute(items, {"plan_id": plan_id}, execution_options=streaming)
     # SQLAlchemy does not support yield_per for text.
     for partition in rows.partitions(ROWS_PER_PAGE):
-        hashed.update("\n".join([row[0] for row in partition]).encode() + b"\n")
-        parts.add([row[1] for row in partition])
+        texts, alike = zip(*partition, strict=True)
+        hashed.update("\n".join(texts).encode() + b"\n")
+        parts.add(alike)
     parts.end()
     return hashed.hexdigest(), parts.counts

@@ -21,10 +21,7 @@ from app.sync.plan.tables import create_temporary, drop_temporary
 MAX_TOUCHED = 20_000
 """With more changes, users or containers than this, planning everything takes not much longer."""
 
-_TABLES = (
-    *("unsettled", "touched_user", "touched_container", "touched_group"),
-    *("touched_item", "place", "place_folder"),
-)
+_TABLES = ("unsettled", "touched_user", "touched_container", "touched_group", "touched_item", "place", "place_folder")
 
 _START = """
 SELECT MIN(CASE plan_id WHEN :first THEN revision END) AS revision,

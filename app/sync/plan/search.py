@@ -1,17 +1,18 @@
 """Finds items of a plan by status, kind, action, organization or id.
 
 Each filter reads one range of an index: kinds, actions and organizations are ranges of ordinals
-(``app.sync.plan.summary``), and statuses and ids have indexes of their own. So a page costs the same in a plan of any
+(``app.sync.plan.parts``), and statuses and ids have indexes of their own. So a page costs the same in a plan of any
 size.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.plan.summary import PlanPart, parts_of
+from app.sync.plan.parts import PlanPart, parts_of
 
 _IN_RANGE = """
 SELECT ordinal FROM plan_item {index}
@@ -28,6 +29,7 @@ WHERE plan_id = :plan_id AND kind = 'organization' AND organization_id = :organi
 """
 
 _LAST = 2**62
+"""Above all ordinals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,13 @@ class ItemFilter:
 
 
 EVERY_ITEM = ItemFilter()
+
+
+class _Range(NamedTuple):
+    """Neighbouring ordinals."""
+
+    first: int
+    last: int
 
 
 def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: int | None, limit: int) -> list[int]:
@@ -96,30 +105,30 @@ def count_by_status(connection: Connection, plan_id: str) -> dict[str, int]:
     return {row.status: row.items for row in run(connection, _STATUSES, {"plan_id": plan_id})}
 
 
-def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> list[tuple[int, int]]:
+def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> list[_Range]:
     """Ranges of ordinals, in order, whose items all have the kind, action and organization."""
     if criteria.kind is None and criteria.action is None and criteria.organization_id is None:
-        return [(0, _LAST)]
+        return [_Range(0, _LAST)]
     parts = [
-        (part.first_ordinal, part.last_ordinal)
+        _Range(part.first_ordinal, part.last_ordinal)
         for part in parts_of(connection, plan_id, criteria.organization_id or "")
         if _fits(part, criteria)
     ]
     if criteria.organization_id is not None and criteria.kind in {None, "organization"}:
         values = {"plan_id": plan_id, "organization_id": criteria.organization_id}
         itself = run(connection, _OF_ORGANIZATION, values)
-        parts += [(row.ordinal, row.ordinal) for row in itself if criteria.action in {None, row.action}]
+        parts += [_Range(row.ordinal, row.ordinal) for row in itself if criteria.action in {None, row.action}]
     return _join(sorted(parts))
 
 
-def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join(ranges: Sequence[_Range]) -> list[_Range]:
     """The ranges. Those that follow each other without a gap are one."""
-    joined: list[tuple[int, int]] = []
-    for first, last in ranges:
-        if joined and first == joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], last
+    joined: list[_Range] = []
+    for each in ranges:
+        if joined and each.first == joined[-1].last + 1:
+            joined[-1] = _Range(joined[-1].first, each.last)
         else:
-            joined.append((first, last))
+            joined.append(each)
     return joined
 
 

@@ -92,7 +92,7 @@ class PlanPartRow(StoreTable, table=True):
 
 
 class PlanImpactRow(StoreTable, table=True):
-    """The users of an organization that a plan affects. See ``app.sync.plan.summary``."""
+    """The users of an organization that a plan affects. See ``app.sync.plan.user_impact``."""
 
     __table_args__ = (Index(None, "plan_id", "people"),)
 
@@ -109,7 +109,7 @@ class PlanImpactRow(StoreTable, table=True):
 
 
 class PlanAccessRow(StoreTable, table=True):
-    """A change of access that a dry run found. See ``app.sync.plan.access_impact.StoredAccessChange``."""
+    """A change of access that a dry run found. See ``app.sync.plan.stored_access``."""
 
     plan_id: str = Field(primary_key=True)
     ordinal: int = Field(primary_key=True, sa_type=BigInteger)

@@ -21,9 +21,9 @@ from app.sync.ledger.items import USER_KINDS, ItemStatus, listed
 from app.sync.ledger.ledger import Ledger, read_ledger
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, cancel_unsent
 from app.sync.plan.access_impact import ImpactOfDryRun
+from app.sync.plan.counts import Counts, add_counts, read_run_counts, total
 from app.sync.plan.rules import Action
 from app.sync.plan.selection import Selection
-from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.directory_reads import RefreshReport, losses_sentences, source_sentence
 from app.sync.runs.run import HELD_FOR, Run, RunReport, RunStatus, SourceFinding, UnknownIds
 from app.sync.runs.source_checks import retained_sentence

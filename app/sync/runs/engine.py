@@ -48,9 +48,10 @@ from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import VERIFIED_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
+from app.sync.plan.counts import Counts, add_counts, read_run_counts, run_counts
 from app.sync.plan.planner import PlanningError, PlanRequest, is_complete_plan_different, is_up_to_date, make_plan
 from app.sync.plan.selection import Retry
-from app.sync.plan.stored import Counts, Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
+from app.sync.plan.stored import Plan, load_plan, stale_sentence
 from app.sync.runs.context import (
     REGULAR_ENDS,
     Base,

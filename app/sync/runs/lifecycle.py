@@ -21,10 +21,10 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import is_outage
 from app.sync.ledger.items import ItemStatus
 from app.sync.ledger.tables import CallRow
-from app.sync.plan.access_impact import AccessCount, StoredAccessChange, access_counts, list_access
 from app.sync.plan.discards import discard_held
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.sync.plan.search import ItemFilter
+from app.sync.plan.stored_access import AccessCount, StoredAccessChange, access_counts, list_access
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.files import delete_files_of_ended_runs
 from app.sync.runs.history import recent_runs

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Row, select, update
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
 from app.sync.ledger.items import ItemKey, ItemStatus
+from app.sync.plan.counts import total
 from app.sync.plan.selection import Selection
-from app.sync.plan.stored import total
 from app.sync.runs.tables import RunRow
 
 HELD_FOR = timedelta(days=7)

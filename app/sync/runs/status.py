@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
 from app.sync.ledger.items import ItemStatus
-from app.sync.plan.stored import total
+from app.sync.plan.counts import total
 from app.sync.runs.run import Run, RunStatus, row_of, run_from
 
 IS_FULL_RUN = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"

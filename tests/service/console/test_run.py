@@ -18,8 +18,8 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.items import ItemKey
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.stored import read_run_counts
-from app.sync.plan.summary import PlanPart
+from app.sync.plan.counts import read_run_counts
+from app.sync.plan.parts import PlanPart
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office

@@ -12,7 +12,7 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
 from app.sync.ledger.settlement import UNSUPPORTED, Settlement, settle
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
-from app.sync.plan.stored import add_counts
+from app.sync.plan.counts import add_counts
 from app.sync.plan.tables import PlanItemRow
 from tests.tables import make_tables
 

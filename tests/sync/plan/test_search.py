@@ -21,13 +21,14 @@ from app.sync.ledger.failure_lists import FailureGroup, failures_page
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.access_impact import access_ids, list_access
 from app.sync.plan.changed_users import changed_users
 from app.sync.plan.fields import all_fields
 from app.sync.plan.listing import item_history, list_changes, read_change
+from app.sync.plan.parts import parts_of
 from app.sync.plan.search import ItemFilter, count, find
-from app.sync.plan.summary import affected, largest_impact, parts_of
+from app.sync.plan.stored_access import access_ids, list_access
 from app.sync.plan.tables import PlanAccessRow, PlanItemRow, PlanRow
+from app.sync.plan.user_impact import affected, largest_impact
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded

@@ -8,9 +8,11 @@ from sqlalchemy import insert
 from app.foundation.database.engine import reading, writing
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan import planner
+from app.sync.plan.counts import count_items
+from app.sync.plan.parts import PlanPart, parts_of
 from app.sync.plan.settings import LimitSettings
-from app.sync.plan.stored import Plan, count_items, load_plan
-from app.sync.plan.summary import Impact, PlanPart, affected, largest_impact, parts_of
+from app.sync.plan.stored import Plan, load_plan
+from app.sync.plan.user_impact import Impact, affected, largest_impact
 from tests.worlds.planning import Directory, PlanningWorld
 
 ORGANIZATIONS = ("acme", "acme-2", 'quo"ted', "ünï|pipe", "zeta")

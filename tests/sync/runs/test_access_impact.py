@@ -14,7 +14,7 @@ from app.access.impact.comparison import Steps
 from app.access.records import Membership, User
 from app.foundation.database.engine import reading
 from app.sync.plan import access_impact
-from app.sync.plan.access_impact import AccessCount, StoredAccessChange, access_counts, list_access
+from app.sync.plan.stored_access import AccessCount, StoredAccessChange, access_counts, list_access
 from app.sync.runs.report import report_lines
 from tests.access.test_impact import Impact, naive_impact
 from tests.worlds.syncing import SyncedWorld

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.ledger.tables import CallRow
-from app.sync.plan.summary import PartWriter
+from app.sync.plan.parts import PartWriter
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.history import recent_runs
 from app.sync.runs.lifecycle import Runs

@@ -13,8 +13,8 @@ from app.service.console.paging import PAGE_ROWS
 from app.service.console.runs import find_run, may_be_applied
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
-from app.sync.plan.access_impact import EFFECTS, access_ids, list_access
 from app.sync.plan.affected_people import affected_people
+from app.sync.plan.stored_access import EFFECTS, access_ids, list_access
 from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
 from app.sync.runs.status import applied_by

@@ -20,7 +20,7 @@ from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter
-from app.sync.plan.summary import largest_impact
+from app.sync.plan.user_impact import largest_impact
 from app.sync.runs.audit import audited
 from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import HeldRun, held_runs, superseded_by

@@ -35,8 +35,9 @@ from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
 from app.sync.plan.affected_people import ImpactTotals, affected_people
 from app.sync.plan.listing import PlannedChange, list_changes
+from app.sync.plan.parts import PlanPart, parts_of
 from app.sync.plan.search import ItemFilter, count, count_by_status
-from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
+from app.sync.plan.user_impact import affected, largest_impact
 from app.sync.runs.audit import audited, requested_action
 from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import ENDS, Run, RunConflictError, RunRequest, RunStatus
