@@ -72,7 +72,7 @@ class ImpactTotals:
     of_organization: Mapping[str, Mapping[str, AffectedPeople]]
     """Organization → effect → users and resources; the organizations with most pairs first."""
     of_causes: Sequence[CausedChanges]
-    """The causes with most pairs first, and the changes without a stored cause last."""
+    """The causes with most users first, and the changes without a stored cause last."""
 
 
 def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
@@ -98,8 +98,11 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
     for row in rows:
         change, record = _main_cause(row)
         with_cause[change, *(record.get(name) for name in _SUBJECT)].append(row)
-    largest = sorted(with_cause.items(), key=lambda item: (not item[0][0], -_pairs(item[1]), item[1][0].ordinal))
-    return [_caused_changes(of_cause) for _, of_cause in largest]
+    ordered = sorted(with_cause.values(), key=lambda of_cause: of_cause[0].ordinal)
+    return sorted(
+        (_caused_changes(of_cause) for of_cause in ordered),
+        key=lambda caused: (not caused.change, -max(one.people for one in caused.people.values())),
+    )
 
 
 def _main_cause(row: StoredAccessChange) -> AccessCause:

@@ -175,7 +175,9 @@ def _with_entries(office: Office) -> Iterator[Run]:
     rows = [{**done, "item_id": f"u{number}", "organization_id": f"o{number % 2}"} for number in range(12)]
     rows += [{**done, "item_id": "ada", "action": "delete", "container_id": f"d{number}"} for number in range(4)]
     rows += [{**done, "item_id": "bob", "action": "update", "was": was, "access_role": "editor"}]
-    rows += [{**done, "kind": "organizationUser", "container_id": "", "item_id": "eve"}]
+    member = {**done, "kind": "organizationUser", "container_id": ""}
+    rows += [{**member, "item_id": "eve"}]
+    rows += [{**member, "item_id": "fay", "action": "update", "was": was, "access_role": "editor"}]
     of_access: dict[str, Any] = {**done, "container_id": "", "action": "update", "was": was}
     document = of_access | {"kind": "document", "phase": Phase.DOCUMENT_ACCESS, "operation": "update_document_access"}
     folder = of_access | {"kind": "folder", "phase": Phase.FOLDER_ACCESS, "operation": "update_folder_access"}

@@ -93,7 +93,7 @@ def test_an_access_impact_states_that_its_plan_is_outdated(office: Office) -> No
     assert "cannot be applied" not in browser.get(address("access_impact", run=run.run_id))
     with writing(office.engine) as connection:
         connection.execute(update(PlanRow.__table__).values(ledger_id=99))
-    assert "so the plan cannot be applied" in browser.get(address("access_impact", run=run.run_id))
+    assert "so this plan cannot be applied" in browser.get(address("access_impact", run=run.run_id))
 
 
 def test_the_largest_changes_come_first(office: Office) -> None:
@@ -189,8 +189,8 @@ def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
         rows = [_text("<main" + row) for row in table.split("<tr>")[2:]]
         assert rows == [
             "folder changed: folder specs , access type restricted Acme 3 users , 2 documents – –",
-            "group member removed: group eng Acme 1 user , 1 document 1 user , 1 document –",
             "user removed several 2 users , 2 documents – –",
+            "group member removed: group eng Acme 1 user , 1 document 1 user , 1 document –",
             "grant removed: document Handbook handbook , role viewer , user fay Acme – – 1 user , 1 document",
             "causes not stored else 1 user , 1 document – –",
         ]
@@ -198,7 +198,7 @@ def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
     html = browser.get(address("access_impact", run=run.run_id, cause=1))
     text = _text(html)
     assert "3 users would lose access to 2 documents" in text
-    assert "2 changes, the largest first" in text
+    assert "2 changes, most users times resources first" in text
     shown = re.findall(r"access-change\?run=[^&]+&amp;ordinal=(\d+)", html)
     assert sorted(set(shown)) == ["1", "2"]
     assert address("access_impact", run=run.run_id) in html

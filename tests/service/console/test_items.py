@@ -150,11 +150,11 @@ def _text(html: str) -> str:
 
 
 ACTORS = {
-    "INVALID_ARGUMENT: too long": "The owner of the source corrects the record: people: {place} . The next sync",
-    "PERMISSION_DENIED: no": "The backend's administrator does what the message asks for. Then retry.",
-    "NOT_FOUND: no": "An operator of Usher starts a verify",
-    "UNAVAILABLE: no": "Nobody yet",
-    "it is odd": "The owner of the source or the backend's administrator , depending on the message. The record is",
+    "INVALID_ARGUMENT: too long": "Who acts: the owner of the source corrects the record: people: {place}",
+    "PERMISSION_DENIED: no": "Who acts: the backend's administrator does what the message asks for. Then retry.",
+    "NOT_FOUND: no": "Who acts: an operator of Usher starts a verify",
+    "UNAVAILABLE: no": "Who acts: nobody yet",
+    "it is odd": "Who acts: the owner of the source, or the backend's administrator , depending on the message",
 }
 
 

@@ -124,7 +124,7 @@ def test_a_run_shows_the_sources_that_it_could_not_read(office: Office) -> None:
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert "documents could not be read; its changes are not in this run: documents.jsonl: No such file" in text
     assert "people was read partially; it removes nothing: 1 malformed record" in text
-    assert "Nothing to do with the records last read" in html
+    assert "No changes among the records that could be read" in html
     assert "The backend matches the directory" not in html
     assert [stage.state for stage in stage_rows(run, {}) if stage.name == "Read directory"] == ["warning"]
     for page in ("runs", "overview"):

@@ -165,9 +165,15 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
         of_plan = PlanRow.__table__.c.plan_id == preview.plan_id
         connection.execute(update(PlanRow.__table__).where(of_plan).values(ledger_id=99))
         of_run = RunRow.__table__.c.run_id == preview.run_id
-        compared = json.dumps({"impact": {"gain": 0, "lose": 0, "change": 0}})
-        connection.execute(update(RunRow.__table__).where(of_run).values(report=compared))
+        compared = json.dumps({"impact": {"gain": 0, "lose": 2, "change": 0}})
+        counts = json.dumps({"document": {"delete": {"planned": 2}}, "folder": {"delete": {"planned": 1}}})
+        connection.execute(update(RunRow.__table__).where(of_run).values(report=compared, counts=counts))
+    removed = {"kind": "document", "organizationId": "acme", "documentId": "plan"}
+    lost = {"resources": 2, "pairs": 2, "resource_ids": '["plan", "roadmap"]'}
+    lost["names"] = json.dumps({"causes": [["removed", removed]]})
+    add_rows(office, PlanAccessRow, [next(_access_rows(str(preview.plan_id))) | lost])
     visitors.show("access_impact", run=preview.run_id)
+    visitors.show("access_change", run=preview.run_id, ordinal=1)
     yield preview
     made = states.planned(office, dry_run=True)
     office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 0, "lose": 0, "change": 0}})

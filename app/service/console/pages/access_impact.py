@@ -53,12 +53,11 @@ def access_impact(console: Console) -> Response:
         mentions = [("organization", "", item_id) for item_id in list(totals.of_organization)[:_ORGANIZATIONS_SHOWN]]
         mentions += cause_mentions(totals.of_causes[:_CAUSES_SHOWN])
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
-        is_open = may_be_applied(run) and applied_by(connection, plan_id) is None
     return console.show(
         "access_impact.html",
         current="runs",
         run=run,
-        plan_problem=console.parts.plan_problem(plan_id) if is_open else None,
+        plan_problem=_plan_problem(console, run, plan_id),
         sentence=impact_sentence(run.report.get("impact", {})),
         rows=rows[:PAGE_ROWS],
         totals=totals,
@@ -104,6 +103,7 @@ def access_change(console: Console) -> Response:
         "access_change.html",
         current="runs",
         run=run,
+        plan_problem=_plan_problem(console, run, plan_id),
         row=row,
         names=names,
         users=lists["users"],
@@ -117,3 +117,10 @@ def _previewed(console: Console, run_id: str) -> tuple[Run, str]:
     if run.plan_id is None or ("impact" not in run.report and run.requested_plan_id is None):
         raise NotFound("This run has no access impact; previews have one")
     return run, run.plan_id
+
+
+def _plan_problem(console: Console, run: Run, plan_id: str) -> str | None:
+    """Why the plan of a preview cannot be applied any more. None if it can be, or was."""
+    with console.reading() as connection:
+        is_open = may_be_applied(run) and applied_by(connection, plan_id) is None
+    return console.parts.plan_problem(plan_id) if is_open else None

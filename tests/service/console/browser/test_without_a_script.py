@@ -82,7 +82,7 @@ def test_one_some_and_all_parked_items_can_be_retried(desk: OpenDesk, company: C
     # The remaining items.
     one.go("parked")
     assert one.page.get_by_role("checkbox").count() == 3
-    one.page.get_by_role("button", name="Retry 3 parked items").click()
+    one.page.get_by_role("button", name="Retry all: 3 parked").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(names)
     one.go("parked")
