@@ -114,10 +114,10 @@ _HANDLERS = (
 )
 
 
-def all_handlers(search: JudgmentSearcher) -> tuple[Handler, ...]:
-    """The handler of each operation. ``search`` serves the operations on judgments."""
+def all_handlers(searcher: JudgmentSearcher) -> tuple[Handler, ...]:
+    """The handler of each operation. ``searcher`` serves the operations on judgments."""
     return (
         *_HANDLERS,
-        in_transaction(op.SEARCH_JUDGMENTS, partial(judgment_handlers.search_judgments, search)),
-        in_transaction(op.QUERY_JUDGMENTS, partial(judgment_handlers.query_judgments, search)),
+        in_transaction(op.SEARCH_JUDGMENTS, partial(judgment_handlers.search_judgments, searcher)),
+        in_transaction(op.QUERY_JUDGMENTS, partial(judgment_handlers.query_judgments, searcher)),
     )

@@ -1,6 +1,7 @@
 """Writes imported records and replaces those with the same id.
 
-A batch of records of one kind in one organization takes a fixed number of statements.
+A batch of records of one kind in one organization takes a fixed number of statements, and one more for each thread
+with replaced comments.
 """
 
 from collections.abc import Callable, Mapping, Sequence

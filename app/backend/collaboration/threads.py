@@ -74,10 +74,10 @@ def thread_of(row: Row[Any]) -> Thread:
 def load_threads(
     connection: Connection, scope: Scope, annotation_ids: Collection[str], document_id: str | None = None
 ) -> dict[str, Thread]:
-    """The existing ones of these threads by id, optionally only those in the document."""
+    """The existing ones of these threads by id, oldest first, optionally only those in the document."""
     filters = ((_TABLE.annotation_id, annotation_ids), (_TABLE.document_id, document_id))
-    rows = connection.execute(where_given(connection, stored_threads(scope), *filters))
-    return {row.annotation_id: thread_of(row) for row in rows}
+    query = where_given(connection, stored_threads(scope), *filters).order_by(_TABLE.created_at, _TABLE.annotation_id)
+    return {row.annotation_id: thread_of(row) for row in connection.execute(query)}
 
 
 def insert_threads(connection: Connection, scope: Scope, threads: Iterable[Thread]) -> None:

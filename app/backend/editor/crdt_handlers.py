@@ -19,8 +19,6 @@ from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, Resour
 
 NO_EDITOR = "data.editorId: Editor data does not exist."
 
-_Write = Call[AddCrdtDataRequest] | Call[UpdateCrdtDataRequest]
-
 
 def add_crdt_data(call: Call[AddCrdtDataRequest], connection: Connection) -> Reply:
     """Creates the organization and the document if they are missing, like Add Users."""
@@ -106,7 +104,7 @@ def _errors_of_the_api() -> Iterator[None]:
         ) from error
 
 
-def _editor(call: _Write) -> tuple[Any, ...]:
+def _editor(call: Call[AddCrdtDataRequest] | Call[UpdateCrdtDataRequest]) -> tuple[Any, ...]:
     """The condition for the row of the requested editor."""
     table, request = EDITOR_DATA.c, call.request
     of_document = (within(EDITOR_DATA, call.scope), table.document_id == request.document_id)

@@ -43,13 +43,13 @@ class Backend:
     embedder: Embedder
     provider_calls: Semaphore
     """Limits the threads that call permission providers, so that slow providers leave threads to other requests."""
-    sinks: tuple[EventSink, ...] = ()
+    sinks: tuple[EventSink, ...]
     """Called with the events of a request, in this order."""
-    on_documents_deleted: tuple[Callable[[Connection, Scope, Collection[str]], None], ...] = ()
+    on_documents_deleted: tuple[Callable[[Connection, Scope, Collection[str]], None], ...]
     """Callbacks that delete the rows that depend on documents, in the transaction that deletes the documents."""
-    on_organizations_deleted: tuple[Callable[[Connection, str, Collection[str]], None], ...] = ()
+    on_organizations_deleted: tuple[Callable[[Connection, str, Collection[str]], None], ...]
     """The same for organizations of an API key, for rows that ``scope.delete_of_organizations`` cannot find."""
-    on_users_removed: tuple[Callable[[Connection, Scope, Collection[str], str | None], None], ...] = ()
+    on_users_removed: tuple[Callable[[Connection, Scope, Collection[str], str | None], None], ...]
     """The same for rows addressed to removed users: in the whole organization, or about one document."""
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 

@@ -15,7 +15,6 @@ ItemT = TypeVar("ItemT")
 Results = dict[str, Mapping[str, object]]
 """``result.data`` of a batch: the outcome of each item, by id."""
 
-
 TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
 
 

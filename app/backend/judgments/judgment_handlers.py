@@ -138,18 +138,18 @@ def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, fl
     return [ScoredJudgment(rows[seq], similarity) for seq, similarity in similarities.items() if seq in rows]
 
 
-def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:
+def search_judgments(searcher: JudgmentSearcher, call: Call[SearchJudgmentsRequest], connection: Connection) -> Reply:
     """Reads the thread if the filters name one, else the newest with ``recencyDays``, else the most similar."""
     request = call.request
     started = call.backend.clock()
     query, scope = _query(call, request.recency_days)
     limit = request.limit or limits.JUDGMENT_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        result = search.thread(connection, query, limit)
+        result = searcher.thread(connection, query, limit)
     elif request.recency_days is not None:
-        result = search.newest(connection, query, limit)
+        result = searcher.newest(connection, query, limit)
     else:
-        result = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
+        result = searcher.nearest(connection, query, request.query, request.embedding_type or "review", limit)
     latency = (call.backend.clock() - started).total_seconds() * 1000
     return Reply(
         "Judgments found.",
@@ -161,13 +161,13 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
     )
 
 
-def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
+def query_judgments(searcher: JudgmentSearcher, call: Call[QueryJudgmentsRequest], connection: Connection) -> Reply:
     query, scope = _query(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        result = search.thread(connection, query, limit, newest_first=True)
+        result = searcher.thread(connection, query, limit, newest_first=True)
     else:
-        result = search.newest(connection, query, limit)
+        result = searcher.newest(connection, query, limit)
     return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in result.judgments])
 
 

@@ -35,7 +35,7 @@ FOLDER_COLUMNS = (
 
 
 class FolderTreeError(ValueError):
-    """A folder cannot be added or moved there. The text is the reason."""
+    """A folder cannot be added, changed or moved. The text is the reason."""
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ class DeliveryWorker:
         pause = POLL_S
         while not stop.is_set():
             try:
-                queue = self._claim()
+                queue = queues.claim(self.engine, new_id(self.entropy), self._now())
                 if queue is not None:
                     return queue
                 if not self.tidy():
@@ -100,9 +100,6 @@ class DeliveryWorker:
                 _log_error(error)
                 stop.wait(pause)
         return None
-
-    def _claim(self) -> Queue | None:
-        return queues.claim(self.engine, new_id(self.entropy), self._now())
 
     def _work(self, queue: Queue, stop: Event) -> None:
         now = self._now()

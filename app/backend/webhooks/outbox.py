@@ -14,7 +14,7 @@ from app.backend.storage import json_columns
 from app.backend.storage.rows import among, insert_rows, upsert
 from app.backend.webhooks.config import advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoints
-from app.backend.webhooks.payload import channels_of, payload_of
+from app.backend.webhooks.payload import channels_of, payload_of, stored_payload
 from app.backend.webhooks.tables import (
     WEBHOOK_DELIVERY,
     WEBHOOK_ENDPOINT,
@@ -132,6 +132,6 @@ def disable_endpoint(
     endpoints = load_endpoints(connection, api_key_id)
     targets = [endpoint.endpoint_id for endpoint in endpoints if endpoint.accepts(DISABLED_TYPE, ())]
     raw = {"endpointId": endpoint_id, "reason": reason, "metadata": {"apiKey": api_key_id}}
-    payload = {"at": now, "template": "A webhook endpoint was disabled.", "told": [], "raw": raw}
+    payload = stored_payload(now, "A webhook endpoint was disabled.", [], raw)
     post(connection, api_key_id, [WebhookMessage(DISABLED_TYPE, payload, targets)], now, entropy)
     _log.warning("webhook_endpoint_disabled", endpoint=endpoint_id, reason=reason)

@@ -82,7 +82,12 @@ def payload_of(event: Event, api_key_id: str, now: int, recipients: Sequence[str
     ):
         if part:
             raw[name] = dict(part)
-    return {"at": now, "template": event.kind.template, "told": list(recipients), "raw": raw}
+    return stored_payload(now, event.kind.template, recipients, raw)
+
+
+def stored_payload(now: int, template: str, recipients: Sequence[str], raw: Mapping[str, object]) -> dict[str, object]:
+    """The object from which ``body_of`` builds bodies. ``raw`` is the ``data`` of a raw body."""
+    return {"at": now, "template": template, "told": list(recipients), "raw": raw}
 
 
 def channels_of(event: Event) -> frozenset[str]:

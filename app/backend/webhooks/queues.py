@@ -51,8 +51,8 @@ class DeliveryAttempt(NamedTuple):
 
 
 def claim(engine: Engine, holder: str, now: int) -> Queue | None:
-    """Leases a queue with a due delivery to ``holder``: first queues without failures, then the one that has waited
-    longest."""
+    """Leases a queue with a due delivery to ``holder``: queues without failures first, then by ``not_before``, so
+    that a queue goes to the end after each lease."""
     first = (
         select(_QUEUE.api_key_id, _QUEUE.target)
         .where(_QUEUE.due_at <= now, _QUEUE.not_before <= now)

@@ -21,8 +21,7 @@ _MAX_ADDRESS_LENGTH = 64
 
 def count_attempt(backend: Backend, address: str, now: int) -> None:
     """Stores an attempt at ``now`` (epoch milliseconds). Raises ``TooManyRequests`` if there were too many within the
-    hour, and ``PermissionDenied`` if the settings allow none.
-    """
+    hour, and ``PermissionDenied`` if the settings allow none."""
     limit = backend.settings.workspaces_per_hour
     if not limit:
         raise PermissionDenied("this backend creates no workspaces: self_hosted_backend.workspaces_per_hour is 0")

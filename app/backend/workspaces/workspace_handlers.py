@@ -34,6 +34,7 @@ def create_workspace(call: Call[CreateWorkspaceRequest]) -> Reply:
         lock_for_writing(connection, f"owner {email.key}")
         owner = _owner(connection, email)
         if owner is not None and seems_first:
+            # A concurrent request created it.
             raise AlreadyExists("a workspace already exists for the email")
         workspace_id = f"ws_{new_id(backend.entropy)}"
         if owner is not None:

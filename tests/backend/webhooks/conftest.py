@@ -12,8 +12,10 @@ import orjson
 import pytest
 from sqlalchemy import select
 
+from app.backend.ids import new_id
 from app.backend.security.vault import open_vault
 from app.backend.webhooks.delivery import DeliveryWorker
+from app.backend.webhooks.queues import claim
 from app.backend.webhooks.sender import open_sender
 from app.backend.webhooks.tables import WEBHOOK_DELIVERY
 from tests.backend.conftest import BackendWorld, Caller, WorldMaker
@@ -25,7 +27,7 @@ NEVER = Event()
 
 def take_turn(worker: DeliveryWorker) -> bool:
     """Delivers one due queue. Returns False if there is none."""
-    queue = worker._claim()
+    queue = claim(worker.engine, new_id(worker.entropy), worker._now())
     if queue is not None:
         worker._work(queue, NEVER)
     return queue is not None
