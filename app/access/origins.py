@@ -82,7 +82,7 @@ class RecordOrigin:
     """The object's id. Empty if the source has no objects or the id was too long to store."""
     rule: str
     """The number of the mapping rule that made the record. Empty if no rule did."""
-    gives: tuple[str, ...]
+    provides: tuple[str, ...]
     """The fields whose value in the access model it provides, by their wire names."""
     alias: str = ""
     """The alias of a disabling fill, if other users have it or the user no longer has it. Otherwise empty."""
@@ -114,7 +114,7 @@ class RecordOrigin:
             "set": self.object_set or None,
             "id": self.object_id or None,
             "rule": int(self.rule) if self.rule.isdecimal() else self.rule or None,
-            "gives": list(self.gives),
+            "gives": list(self.provides),
             "alias": self.alias or None,
         }
 
@@ -145,8 +145,9 @@ def find_origins(connection: Connection, records: Iterable[Record]) -> Origins:
     for kind, group in groupby(sorted(by_key.values(), key=attrgetter("kind")), key=attrgetter("kind")):
         of_kind = list(group)
         winning = _winning_rows(_find_rows(connection, kind, of_kind, aliases))
-        fills = _find_fills(connection, of_kind, aliases) if kind == User.kind and winning else {}
-        disables = _find_alias_disables(connection, of_kind) if kind == User.kind and winning else {}
+        users = [record for record in of_kind if isinstance(record, User)] if winning else []
+        fills = _find_fills(connection, users, aliases) if users else {}
+        disables = _find_alias_disables(connection, users) if users else {}
         for key, rows in winning.items():
             record = by_key[key]
             if isinstance(record, User):
@@ -193,24 +194,23 @@ def _find_rows(
 
 
 def _find_fills(
-    connection: Connection, users: Sequence[Record], aliases: Mapping[str, Sequence[str]]
+    connection: Connection, users: Sequence[User], aliases: Mapping[str, Sequence[str]]
 ) -> dict[Key, list[Row[Any]]]:
     """Key → the fills of the user, by position."""
     requested: list[tuple[str, ...]] = []
     for number, user in enumerate(users):
-        user_id = user.key[1]
-        requested.append((user_id, "", str(number)))
-        requested.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
+        requested.append((user.user_id, "", str(number)))
+        requested.extend(("", alias, str(number)) for alias in aliases.get(user.user_id, ()))
     by_user: dict[Key, list[Row[Any]]] = {}
     for row in run(connection, _FILLS, {"keys": json_lists(requested)}, is_visible=is_visible_sql("f")):
         by_user.setdefault(users[int(row.number)].key, []).append(row)
     return by_user
 
 
-def _find_alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
+def _find_alias_disables(connection: Connection, users: Sequence[User]) -> dict[str, list[RecordOrigin]]:
     """User → the fills that disable them by an alias that other users have, or that the user had."""
     by_user: dict[str, list[RecordOrigin]] = {}
-    parameters = {"users": json_list(user.key[1] for user in users)}
+    parameters = {"users": json_list(user.user_id for user in users)}
     for row in run(connection, _ALIAS_DISABLES, parameters, is_disabling=is_disabling_sql("f")):
         origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
         by_user.setdefault(row.bound_user, []).append(origin)
@@ -269,7 +269,7 @@ def _user_origins(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Seque
     return [_origin(row, names) for row, names in zip(rows, provided, strict=True) if names or row is own]
 
 
-def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
+def _origin(row: Row[Any], provides: Iterable[str]) -> RecordOrigin:
     object_set, object_id = object_of_origin(row.origin)
     return RecordOrigin(
         source=row.source_name,
@@ -279,5 +279,5 @@ def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
         # A digest instead of a long id is of no use to people.
         object_id="" if object_id.startswith("#") else object_id,
         rule=row.rule,
-        gives=tuple(gives),
+        provides=tuple(provides),
     )

@@ -148,7 +148,7 @@ def _show(explanation: Explanation, origins: Origins | None) -> None:
         print_result(f"  {number}. {wire['kind']}: {printable(fields)}")
         rows = origins.get(record.key, ())
         for row in rows:
-            provided = f" provides {', '.join(row.gives) or 'nothing more'}" if len(rows) > 1 else ""
+            provided = f" provides {', '.join(row.provides) or 'nothing more'}" if len(rows) > 1 else ""
             print_result(f"     {printable(f'{row}{provided}')}")
 
 

@@ -82,7 +82,7 @@ class OriginsWorld:
         """Key of each record in force → in words where it comes from."""
         with reading(self.engine) as connection:
             found = load_origins(self.engine, export_records(connection))
-        return {key: [f"{one} gives {', '.join(one.gives)}" for one in origins] for key, origins in found.items()}
+        return {key: [f"{one} gives {', '.join(one.provides)}" for one in origins] for key, origins in found.items()}
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_alias_of_several_users_has_no_origin(world: OriginsWorld) -> None:
     world.people.put(thing("users", "ada", {"id": "ada", "name": "Ada", "mail": "new@acme.example"}))
     world.read()
     (one,) = [one for one in load_origins(world.engine, [user])[user.key] if one.source == "hr"]
-    assert (str(one), one.gives) == (
+    assert (str(one), one.provides) == (
         "hr: rows rows/7, id 7, rule 1, under 'ada@acme.example', an alias that this user had",
         ("disabled",),
     )

@@ -24,7 +24,7 @@ SELECT requested.value, t.payload FROM (@list(ids)) AS requested CROSS JOIN {tab
 
 
 class NamedId(NamedTuple):
-    """A record by which a list in the order of names is sorted and continued."""
+    """The place of a record in the order of names."""
 
     name: str
     """Folded (``app.access.search.fold``). Empty if the record has none."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Row
 
-from app.access.browse.lookup import ItemKey, find_all, find_names
+from app.access.browse.lookup import IdInOrganization, find_all, find_names
 from app.access.decision.decide import is_active
 from app.access.effective import find_causes
 from app.access.record_tables import record_of
@@ -236,10 +236,10 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantId
 
 def _find_names(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], users: Iterable[User]
-) -> dict[str, dict[ItemKey, str]]:
+) -> dict[str, dict[IdInOrganization, str]]:
     """Kind → organization and id → the name of a record that the rows name."""
 
-    def keys(column: str) -> set[ItemKey]:
+    def keys(column: str) -> set[IdInOrganization]:
         return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
 
     return {

@@ -12,7 +12,7 @@ from app.access.records import Document, Folder, Record
 from app.foundation.database.statements import json_list, json_lists, run
 from app.foundation.ids import may_be_stored
 
-ItemKey = tuple[str, str]
+IdInOrganization = tuple[str, str]
 """An organization and an id in it. The first is empty for users and organizations themselves."""
 
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
@@ -65,7 +65,9 @@ def find(connection: Connection, of: type[RecordT], *key: str) -> RecordT | None
     return None if row is None else record_of(of, row)
 
 
-def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, RecordT]:
+def find_all(
+    connection: Connection, of: type[RecordT], keys: Iterable[IdInOrganization]
+) -> dict[IdInOrganization, RecordT]:
     """The existing records of this kind among these keys."""
     requested = sorted(set(keys))
     if not requested:
@@ -74,14 +76,16 @@ def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
     # Keys of organizations and users begin with an empty organization.
     offset = 2 - len(table.keys)
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
-    records: dict[ItemKey, RecordT] = {}
+    records: dict[IdInOrganization, RecordT] = {}
     for row in _run(connection, _SEVERAL, table, {"keys": json_lists(requested)}, key=same):
         record = record_of(of, row)
         records["" if offset else record.key[1], record.key[-1]] = record
     return records
 
 
-def find_by_id(connection: Connection, of: type[RecordT], item_id: str, *, limit: int) -> dict[ItemKey, RecordT]:
+def find_by_id(
+    connection: Connection, of: type[RecordT], item_id: str, *, limit: int
+) -> dict[IdInOrganization, RecordT]:
     """The records of this kind with exactly this id, in the first thousand organizations."""
     if not may_be_stored(item_id):
         return {}
@@ -94,7 +98,9 @@ def find_by_id(connection: Connection, of: type[RecordT], item_id: str, *, limit
     return {(row.organization_id, item_id): record_of(of, row) for row in rows}
 
 
-def find_names(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, str]:
+def find_names(
+    connection: Connection, of: type[RecordT], keys: Iterable[IdInOrganization]
+) -> dict[IdInOrganization, str]:
     """The names of the existing records among these keys."""
     return {key: name_of(record) for key, record in find_all(connection, of, keys).items()}
 

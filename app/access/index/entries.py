@@ -5,7 +5,7 @@ The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.chang
 
 # ruff: noqa: S608 - these texts consist of constants
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -187,23 +187,10 @@ def changed_entries(connection: Connection, after: int, stored: IndexWriter) -> 
     details: dict[_Holder, list[str]] = {}
     for kind, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
         details.setdefault(_Holder(kind, organization_id, item_id), []).append(detail)
-    for kind, queries in _QUERIES.items():
-        holders = [holder for holder in details if holder.kind == kind]
-        if not holders:
-            continue
-        were_crowded = {holder for holder in holders if _is_crowded(kind, stored.get(entry_key(*holder)))}
-        crowded: list[_Holder] = []
-        query = _changed_statement(connection, kind, queries)
-        entries = _listing_entries(connection, kind, query, after, crowded)
-        yield from _with_deletions({entry_key(*holder) for holder in holders}, entries)
-        for holder in were_crowded.difference(crowded):
-            prefix = entry_key(SINGLE_KIND[kind], *holder[1:]) + SEPARATOR.encode()
-            yield from ((key, None) for key, _ in list(stored.items_below(prefix)))
-        for holder in crowded:
-            if holder in were_crowded:
-                yield from _changed_single_entries(connection, holder, details[holder])
-            else:
-                yield from _single_entries(connection, holder)
+    for kind in _QUERIES:
+        of_kind = {holder: texts for holder, texts in details.items() if holder.kind == kind}
+        if of_kind:
+            yield from _changed_entries_of_kind(connection, kind, of_kind, after, stored)
     context_keys = {
         entry_key(CONTEXT_GRANT, organization_id, user_id, *orjson.loads(detail))
         for (kind, organization_id, user_id), texts in details.items()
@@ -212,6 +199,25 @@ def changed_entries(connection: Connection, after: int, stored: IndexWriter) -> 
     }
     if context_keys:
         yield from _with_deletions(context_keys, _context_entries(connection, _CHANGED_CONTEXT_GRANTS, after))
+
+
+def _changed_entries_of_kind(
+    connection: Connection, kind: str, details: Mapping[_Holder, Sequence[str]], after: int, stored: IndexWriter
+) -> Iterator[Change]:
+    """The changed entries of one kind. ``details``: changed entry → the other ids of its changed grants."""
+    were_crowded = {holder for holder in details if _is_crowded(kind, stored.get(entry_key(*holder)))}
+    crowded: list[_Holder] = []
+    query = _changed_statement(connection, kind, _QUERIES[kind])
+    entries = _listing_entries(connection, kind, query, after, crowded)
+    yield from _with_deletions({entry_key(*holder) for holder in details}, entries)
+    for holder in were_crowded.difference(crowded):
+        prefix = entry_key(SINGLE_KIND[kind], holder.organization_id, holder.item_id) + SEPARATOR.encode()
+        yield from ((key, None) for key, _ in list(stored.items_below(prefix)))
+    for holder in crowded:
+        if holder in were_crowded:
+            yield from _changed_single_entries(connection, holder, details[holder])
+        else:
+            yield from _single_entries(connection, holder)
 
 
 def _with_deletions(keys: set[bytes], entries: Iterable[Entry]) -> Iterator[Change]:

@@ -120,11 +120,10 @@ def apply_push(
     Raises ``SequenceConflictError``.
     """
     with reading(engine) as connection:
-        # Without the lock: repetitions do not wait.
         source_id = configured_source(connection, push.source)
-        answer = None if source_id is None else _earlier_answer(connection, source_id, push)
-    if answer is not None:
-        return answer
+        if source_id is not None and (answer := _earlier_answer(connection, source_id, push)) is not None:
+            # Without the lock: repetitions do not wait.
+            return answer
     if source_id is None:
         with writing(engine) as connection:
             source_id = configure_source(connection, push.source, configured)
@@ -149,20 +148,23 @@ def apply_push(
             pushes = _store_push(connection, source_id, push, rows, epoch_ms(clock()), only_pushed=only_pushed)
             if audit_hook is not None:
                 audit_hook(connection, counts, pushes)
-            change = refresh.merge(connection, changes)
-            kinds = {kind for kind, _ in upserts}
-            left_out = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS)
-    reasons = replaced | {
-        places[problem.place].position: problem.reason for sample in left_out.values() for problem in sample.first
-    }
+            revision = refresh.merge(connection, changes).revision
+            reasons = replaced | _left_out(connection, places)
     answer = {
-        "revision": change.revision,
+        "revision": revision,
         "sequence": push.sequence,
         "counts": counts,
         "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
     }
     _store_answer(engine, source_id, push.sequence, answer)
     return answer
+
+
+def _left_out(connection: Connection, places: Mapping[str, _Upsert]) -> dict[int, str]:
+    """Position → why the staged record has no effect. ``places``: the place of each staged record."""
+    kinds = {upsert.record.kind for upsert in places.values()}
+    samples = staged_problems(connection, kinds, few=True, limit=_MAX_RECORDS).values()
+    return {places[problem.place].position: problem.reason for sample in samples for problem in sample.first}
 
 
 def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:

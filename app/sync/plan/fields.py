@@ -91,25 +91,26 @@ def _fields(item: PlanItem, was: str, former: Mapping[str, object]) -> list[Fiel
     attributes, settles = _ATTRIBUTES.get(item.kind, {}), SETTLES.get(item.operation, ())
     own = {name: getattr(item, column) or _empty(column) for name, column in attributes.items()}
     sent: dict[str, object] = json.loads(item.payload) if item.payload else {}
-    before: dict[str, object] = {}
-    after: dict[str, object] = {}
     if item.action == Action.DELETE:
-        before = {**former, **_known(own)}
-    elif item.action == Action.UPDATE and not was:
-        before = dict.fromkeys([*sent, *attributes], NOT_KNOWN)
-    elif item.action == Action.UPDATE:
-        old: dict[str, Any] = json.loads(was)
-        fields = old.get("fields", sent)
-        before = dict.fromkeys(sent, NOT_KNOWN) if fields is None else dict(fields)
-        before |= _known({name: old[_IN_WAS[column]] or _empty(column) for name, column in attributes.items()})
-    if item.action != Action.DELETE:
-        # An operation sends a part of an item; the rest stays as it was.
-        after = sent if item.payload else {name: value for name, value in before.items() if name not in attributes}
-        after |= {
-            name: value if item.action == Action.ADD or attributes[name] in settles else before.get(name)
-            for name, value in own.items()
-        }
+        return [FieldChange(name, value, None) for name, value in {**former, **_known(own)}.items()]
+    before = _before_update(was, sent, attributes) if item.action == Action.UPDATE else {}
+    # An operation sends a part of an item; the rest stays as it was.
+    after = sent if item.payload else {name: value for name, value in before.items() if name not in attributes}
+    after |= {
+        name: value if item.action == Action.ADD or attributes[name] in settles else before.get(name)
+        for name, value in own.items()
+    }
     return [FieldChange(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+
+
+def _before_update(was: str, sent: Mapping[str, object], attributes: Mapping[str, str]) -> dict[str, object]:
+    """The fields before an update. ``sent``: the fields that it sends."""
+    if not was:
+        return dict.fromkeys([*sent, *attributes], NOT_KNOWN)
+    old: dict[str, Any] = json.loads(was)
+    fields = old.get("fields", sent)
+    before = dict.fromkeys(sent, NOT_KNOWN) if fields is None else dict(fields)
+    return before | _known({name: old[_IN_WAS[column]] or _empty(column) for name, column in attributes.items()})
 
 
 def _empty(column: str) -> object:

@@ -109,7 +109,7 @@ def test_example_explains_effective_and_other_records(engine: Engine, sources: l
         "bob": (True, "C2"),
     }
     described = {
-        key: [f"{one} gives {', '.join(one.gives)}" for one in origins]
+        key: [f"{one} gives {', '.join(one.provides)}" for one in origins]
         for key, origins in load_origins(engine, records).items()
     }
     assert described["user", "bob"] == [
