@@ -18,11 +18,10 @@ from app.foundation.clock import from_epoch_ms, utc_text
 MAX_ENDPOINTS = 250
 """Endpoints of one API key. Each event is written once per endpoint."""
 
-# The reasons for which this server disables an endpoint.
 GONE = "gone"
-"""It answered with status 410."""
+"""The reason to disable an endpoint that answered with status 410."""
 FAILING = "failing"
-"""It had no success for days."""
+"""The reason to disable an endpoint that had no success for days."""
 
 _SECRET_BYTES = 32
 _TABLE = WEBHOOK_ENDPOINT.c

@@ -15,12 +15,7 @@ from app.backend.storage.rows import among, insert_rows, upsert
 from app.backend.webhooks.config import advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoints
 from app.backend.webhooks.payload import channels_of, payload_of, stored_payload
-from app.backend.webhooks.tables import (
-    WEBHOOK_DELIVERY,
-    WEBHOOK_ENDPOINT,
-    WEBHOOK_MESSAGE,
-    WEBHOOK_QUEUE,
-)
+from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_MESSAGE, WEBHOOK_QUEUE
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -111,9 +106,8 @@ def delete_messages_of_organizations(
     message = WEBHOOK_MESSAGE.c
     of_organizations = (message.api_key_id == api_key_id) & among(connection, message.organization_id, organization_ids)
     message_ids = select(message.message_id).where(of_organizations)
-    delivery = WEBHOOK_DELIVERY.c
-    in_messages = (delivery.api_key_id == api_key_id, delivery.message_id.in_(message_ids))
-    connection.execute(delete(WEBHOOK_DELIVERY).where(*in_messages))
+    in_messages = (WEBHOOK_DELIVERY.c.api_key_id == api_key_id) & WEBHOOK_DELIVERY.c.message_id.in_(message_ids)
+    connection.execute(delete(WEBHOOK_DELIVERY).where(in_messages))
     connection.execute(delete(WEBHOOK_MESSAGE).where(of_organizations))
 
 

@@ -33,12 +33,10 @@ _IDS = frozenset(
     ("organizationId", "documentId", "locationId", "annotationId", "commentId", "reactionId", "editorId", "endpointId")
 )
 _PROCESSED_FIELDS = ("organizationId", "documentId", "locationId", "annotationId", "editorId", "metadata")
-
-# The fields that data protection keeps.
 _EVENT_FIELDS = _IDS | {"reason", "metadata"}
-"""The fields of an event. ``reason`` and ``metadata`` are this server's own."""
+"""The fields of an event that data protection keeps. ``reason`` and ``metadata`` are this server's own."""
 _PART_FIELDS = _IDS | {"type", "createdAt", "lastUpdated"}
-"""The fields of a thread, comment or reaction."""
+"""The fields of a thread, comment or reaction that data protection keeps."""
 _PARTS = frozenset({"commentAnnotation", "comment", "reaction"})
 _USERS = frozenset({"actionUser", "from", "assignedTo"})
 _CHOICES = frozenset({"status", "priority"})

@@ -50,10 +50,9 @@ def _send(session: requests.Session, url: str, headers: Mapping[str, str], body:
             ) as response:
                 # Headers that were cut off look like complete ones.
                 return Outcome("no answer in time") if watch.was_cut else _outcome(response)
-        except requests.Timeout:
-            return Outcome("no answer in time")
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            return Outcome("no answer in time" if watch.was_cut else f"no answer: {type(error).__name__}")
+            is_late = watch.was_cut or isinstance(error, requests.Timeout)
+            return Outcome("no answer in time" if is_late else f"no answer: {type(error).__name__}")
 
 
 def _outcome(response: requests.Response) -> Outcome:
