@@ -475,8 +475,8 @@ def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) 
     text = text_of(html)
     assert "1 user lost 5 entries 2 users gained 3 entries" in text
     assert "the access behind the 1 held delete has ended already" in text
-    assert "dan 5 0 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
-    assert "ada 0 2 0 gained membership, gained document Handbook handbook" in text
+    assert "dan 5 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
+    assert "ada 0 2 gained membership, gained document Handbook handbook" in text
     assert text.index("Entries gained and lost") < text.index("Changes in the backend")
     assert "Who gained and lost access" not in text
     assert "Users whose entries" not in text
