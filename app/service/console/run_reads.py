@@ -35,6 +35,14 @@ _RECORDS_BEHIND: Mapping[str, frozenset[str]] = {
 another kind has a record of its own kind."""
 
 
+class Loss(NamedTuple):
+    """The records that a read removed from a source."""
+
+    source: str
+    """Empty: not known."""
+    sentence: str
+
+
 class UnreadSource(NamedTuple):
     verdict: str
     name: str
@@ -88,12 +96,13 @@ def incomplete_words(verdicts: Sequence[str]) -> str:
 
 
 def own_losses(connection: Connection, held: Run) -> list[str]:
-    """The records that the run's read removed from sources, of the kinds behind its held deletes: ``workday lost 897
-    of 5,036 users``."""
-    return _losses(held, _kinds_behind(connection, held)) if held.report.get("losses") else []
+    """The records that the run's read removed from sources, of the kinds behind its held deletes: ``source hr lost
+    897 of its 5,036 users``."""
+    lost = _losses(held, _kinds_behind(connection, held)) if held.report.get("losses") else []
+    return [loss.sentence for loss in lost]
 
 
-def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str]]]:
+def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[Loss]]]:
     """The reads that lost what this run would delete: its own, and those of the held runs before it."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
     chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
@@ -102,15 +111,16 @@ def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str
     return [(run, lost) for run in losing if (lost := _losses(run, kinds))]
 
 
-def _losses(run: Run, kinds: Collection[str]) -> list[str]:
+def _losses(run: Run, kinds: Collection[str]) -> list[Loss]:
     """``kinds``: only of these."""
     lost = []
     for sentence in map(str, run.report.get("losses", ())):
         match = _LOSS.fullmatch(sentence)
         if match is None:
-            lost.append(sentence)
+            lost.append(Loss("", sentence))
         elif parts := [part for part in match[2].split(" and ") if _lost_kind(part) in kinds]:
-            lost.append(f"{match[1]} lost {_with_nouns(' and '.join(parts))}")
+            words = _with_nouns(" and ".join(parts)).replace(" of ", " of its ")
+            lost.append(Loss(match[1], f"source {match[1]} lost {words}"))
     return lost
 
 

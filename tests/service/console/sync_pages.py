@@ -22,7 +22,7 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow
 from app.sync.plan.rules import Phase
-from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.tables import RunRow
@@ -394,9 +394,11 @@ def _held(office: Office) -> Iterator[Run]:
         hold | {"organizationId": "nowhere"},
         hold | {"organizationId": ""},
     ]
-    for run, held in ((office.held_run(1), [single]), (_planned_deletes(office), holds)):
+    kinds = {kind: {"delete": {"planned": 1, "held": 1}} for kind in ("document", "folderUser", "documentUser")}
+    member = {"documentUser": kinds["documentUser"]}
+    for run, held, counts in ((office.held_run(1), [single], member), (_planned_deletes(office), holds, kinds)):
         with writing(office.engine) as connection:
-            values = {"report": json.dumps({"held": held}), "held_until": None}
+            values = {"report": json.dumps({"held": held}), "held_until": None, "counts": json.dumps(counts)}
             connection.execute(update(RunRow).where(RunRow.__table__.c.run_id == run.run_id).values(**values))
         yield office.runs.get(run.run_id)
 
@@ -406,8 +408,6 @@ def _planned_deletes(office: Office) -> Run:
     user = {"kind": "documentUser", "action": "delete", "operation": "delete_users", "status": "held"}
     rows = [user | {"item_id": "ada", "container_id": "plan"}, row | {"item_id": "plan"}]
     run = _planned(office, [*rows, row | {"item_id": "acme"}, *(row | {"item_id": f"d-{n:02}"} for n in range(9))])
-    impact = {"plan_id": run.run_id, "gain": 0, "lose": 2, "change": 0, "people": 2}
-    add_rows(office, PlanImpactRow, [impact | {"organization_id": one} for one in ("acme", "shut", "void")])
     office.time.move_on(seconds=1)
     ended = {"finished_at": office.time(), "held_at": office.time(), "held_until": office.time()}
     counts = {"document": {"delete": {"planned": 12, "held": 12}}}

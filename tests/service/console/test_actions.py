@@ -122,7 +122,7 @@ def test_a_decision_shows_the_cause_the_sources_and_examples_before_its_form(off
     run = states.held(office)
     html = office.browser(Role.APPROVER).get(address(decision, run=run.run_id)).partition("<main")[2]
     text = " ".join(re.sub(r"<[^>]+>", " ", html.partition("<form")[0]).split())
-    assert "hr lost 2 of 4 documents in the read of" in text
+    assert "Source hr lost 2 of its 4 documents in the read of" in text
     assert "1 source failed" in text
     assert "document-5 , document-6" in text
     assert "lose access by this run" not in html
@@ -140,7 +140,7 @@ def test_a_decision_names_the_read_since_which_access_is_lost(office: Office, de
     html = office.browser(Role.APPROVER).get(address(decision, run=newest.run_id)).partition("<main")[2]
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     read = f"{first.requested_at:%-d %b %H:%M:%S}"
-    assert f"These entries have given no access since the read of {read}" in text
+    assert f"These items have given no access since the read of {read}" in text
     assert "revision 11" not in text
     assert f'href="{address("run", id=first.run_id)}">Show the read</a>' in html
     assert html.index("1 source failed") < html.index("What happens")
@@ -162,11 +162,14 @@ def test_the_list_of_held_deletes_has_examples(office: Office) -> None:
 @pytest.mark.parametrize(
     ("reasons", "shown"),
     [
-        (("no longer in the directory",), "hr lost 9 of 40 documents"),
-        (("goes along with organization acme, which is gone from the directory",), "hr lost 1 of 4 organizations"),
+        (("no longer in the directory",), "ource hr lost 9 of its 40 documents"),
+        (
+            ("goes along with organization acme, which is gone from the directory",),
+            "ource hr lost 1 of its 4 organizations",
+        ),
         (
             ("no longer in the directory", "the user is no longer in the directory"),
-            "lost 9 of 40 documents and 2 users",
+            "lost 9 of its 40 documents and 2 users",
         ),
     ],
 )
@@ -206,7 +209,7 @@ def test_discarded_deletes_are_not_executed(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
     path = address("discard", run=run.run_id)
-    assert f"<h1>Keep {run.total('held')} entries in the backend</h1>" in browser.get(path)
+    assert f"<h1>Keep {run.total('held')} documents in the backend</h1>" in browser.get(path)
     browser.send(path, address("discard"), reason="a mistake in the directory")
     assert office.runs.get(run.run_id).status is RunStatus.CANCELLED
     assert [entry.reason for entry in entries(office, "discarded")] == ["a mistake in the directory"]

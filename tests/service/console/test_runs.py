@@ -161,11 +161,11 @@ def _recap(office: Office, role: Role) -> str:
     [
         (
             "source hr takes away 1 of 9 folder records and 897 of 5,036 document records; a read is refused above 20",
-            "hr lost 897 of 5,036 documents.",
+            "source hr lost 897 of its 5,036 documents.",
         ),
         (
             "source a takes away b takes away 3 document records; a read is refused above 9",
-            "a takes away b lost 3 documents.",
+            "source a takes away b lost 3 documents.",
         ),
         ("a sentence of another version", "a sentence of another version."),
     ],

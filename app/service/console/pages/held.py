@@ -12,15 +12,14 @@ from app.foundation.audit import AuditAction
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.names import Mention, mentions_of, organizations_of, read_names
-from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows
-from app.service.console.run_reads import losses_behind
+from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows, kind_rows
+from app.service.console.run_reads import Loss, losses_behind
 from app.service.console.runs import find_run, has_expired, held_now, read_run, reason_error, show_conflict
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter
-from app.sync.plan.user_impact import largest_impact
 from app.sync.runs.audit import audited
 from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import HeldRun, held_runs, superseded_by
@@ -30,7 +29,6 @@ NUMBER_TYPED_ABOVE = 100
 
 _HOLDS_WITH_EXAMPLES = 8
 _EXAMPLES = 5
-_ORGANIZATIONS_SHOWN = 5
 
 
 class HeldDecision(StrEnum):
@@ -53,7 +51,7 @@ class HeldRow(NamedTuple):
     held: HeldRun
     run: Run
     holds: list[HoldRow]
-    losses: list[tuple[Run, list[str]]]
+    losses: list[tuple[Run, list[Loss]]]
     """The reads of sources that lost the records of the held deletes."""
     examples: Mapping[HoldRow, Sequence[PlannedChange]]
 
@@ -154,7 +152,8 @@ def _page(
         decision=decision.value,
         deletes=deletes,
         holds=holds,
-        destroyed=[hold for hold in holds if hold.kind in RESOURCE_KINDS],
+        held=[(row.kind, number) for row in kind_rows(run) if (number := dict(row.outcomes).get("held"))],
+        resource_kinds=RESOURCE_KINDS,
         form={"reason": "", "number": "", **form},
         errors=errors,
         number_typed=_needs_number(decision, deletes),
@@ -166,10 +165,8 @@ def _page(
 
 def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[str, Any]:
     examples = _examples(connection, run, holds)
-    impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
-    losing = [row for row in impact if row.lose]
-    names = read_names(connection, [*_mentions(holds, examples), *organizations_of(losing)])
-    return {"examples": examples, "losing": losing, "lost": losses_behind(connection, run), "names": names}
+    names = read_names(connection, _mentions(holds, examples))
+    return {"examples": examples, "lost": losses_behind(connection, run), "names": names}
 
 
 def _conflict(console: Console, run: Run) -> Response:

@@ -32,7 +32,7 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     one.page.get_by_role("heading", name="Held deletes", level=1).wait_for()
     one.tab_to("Review and approve")
     one.press("Enter")
-    one.page.get_by_role("heading", name="Approve 34 held deletes").wait_for()
+    one.page.get_by_role("heading", name="Approve 34 document deletes").wait_for()
     one.tab_to("Reason")
     # The reason is required, and the missing field gets the focus.
     one.press("Enter")
@@ -76,7 +76,7 @@ def test_held_deletes_are_discarded(desk: OpenDesk, company: Company, held: str,
     one.go("held")
     one.page.get_by_role("link", name="Keep in the backend").click()
     one.page.get_by_label("Reason").fill("a mistake")
-    one.page.get_by_role("button", name="Keep 34 entries").click()
+    one.page.get_by_role("button", name="Keep 34 documents").click()
     one.page.locator(".pill", has_text="discarded").wait_for()
     assert company.run(held)["status"] == "cancelled"
     assert company.documents() == set(OLD)
