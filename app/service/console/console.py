@@ -202,6 +202,7 @@ class Console:
         return {
             "current": current,
             "menu": _menu(held, parked, waiting),
+            "unfinished": {"held": held, "retrying": waiting, "parked": parked},
             "search_text": request.args.get("q", "") if current == "search" else "",
             "incomplete": incomplete_words([state.last_verdict for state in sources]),
             "read_state": None if read_at is None else (read_at, revision),

@@ -296,6 +296,7 @@ def visit_parked(visitors: Visitors) -> None:
         show(page)
     _failures(office, [parked | {"item_id": f"d{number:04}"} for number in range(1_100)])
     show("parked")
+    visitors.browsers[Role.ADMIN].get(address("sync"))
     show("runs")
 
 
@@ -306,6 +307,7 @@ def visit_held(visitors: Visitors) -> None:
     for run in _held(office):
         for page in ("held", "overview", "runs"):
             show(page)
+        visitors.browsers[Role.ADMIN].get(address("sync"))
         for word in ("approve", "discard"):
             browser = visitors.browsers[Role.APPROVER]
             browser.get(address(word, run=run.run_id))
@@ -418,9 +420,15 @@ CHANGED = '{"user": {"added": 1, "updated": 2, "removed": 0}}'
 
 
 def visit_sources(visitors: Visitors) -> None:
-    """Sources with every verdict, refused, never read, and no longer configured."""
+    """Sources with every verdict, refused, never read, no longer configured, and behind held deletes."""
     office, show = visitors.office, visitors.show
     show("sources")
+    lost = states.LOST.replace("source hr", "source source-1")
+    for verdict in ("partial", "failed"):
+        unread = {"name": "source-1", "verdict": verdict, "reason": "page 2" if verdict == "partial" else ""}
+        run = states.held(office)
+        office.runs.update(run.run_id, run.status, report={**run.report, "losses": [lost], "sources": [unread]})
+        show("sources")
     table = DirectorySourceRow.__table__
     at = {"last_read_at": 1_000, "last_good_at": 1_000, "last_complete_at": 1_000}
     for row in (
@@ -456,6 +464,8 @@ def visit_sources(visitors: Visitors) -> None:
     show("sources")
     for query in ({"source": "source-3", "sort": "malformed"}, {"sort": "groupCycle"}, {"sort": "dangling"}):
         show("problems", **query)
+    show("problems", 404, source="source-3")
+    show("problems", 404, source="nobody", sort="dangling")
     show("problems", source="source-3", sort="dangling")
     membership = {"kind": "membership", "key": '["acme", "gone", ""]', "detail": '["user", "gone", "userId"]'}
     of_source = {"source_id": source, "sort": "dangling", "by_read": True, "cause": "withoutEffect", "origin": ""}

@@ -546,9 +546,7 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("sources"))
     # The same numbers as in the table of problems.
-    left_out = (
-        '<dt>Left out</dt><dd>256</dd><dd class="under">malformed (250), missing target (3), folders in a circle (3)'
-    )
+    left_out = '</svg>256</span></dd><dd class="under">malformed (250), missing target (3), folders in a circle (3)'
     assert left_out in html
     assert "usher directory refresh --accept-empty people" in html
     assert "250" in html
@@ -558,6 +556,9 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
     assert "&lt;script&gt;" in html
     assert "<script>alert" not in html
     assert "No such problem" in browser.get(address("problems", source="people", sort="ambiguous"))
+    html = browser.get(address("problems", source="people"))
+    assert "This link is incomplete." in html
+    assert re.search(r'<a href="/console/sources" aria-current="page"', html)
     for source, sort, status in (
         ("nobody", "remark", 404),
         ("people", "", 404),
@@ -621,6 +622,20 @@ def test_failed_sources_come_first_with_the_time_of_their_records(office: Office
     assert dict(zip(["away", "half", "people", "well"], shown, strict=True)) == {
         "people": "1", "well": "2", "half": "3", "away": "4"
     }  # fmt: skip
+
+
+def test_sources_show_the_losses_behind_held_deletes_and_failed_reads(office: Office) -> None:
+    run = states.held(office)
+    lost = states.LOST.replace("source hr", "source people")
+    unread = {"name": "people", "verdict": "failed", "reason": "people: no such file"}
+    office.runs.update(run.run_id, run.status, report={**run.report, "losses": [lost], "sources": [unread]})
+    browser = office.browser(Role.VIEWER)
+    text = " ".join(re.sub(r"<[^>]+>", " ", browser.get(address("sources"))).split())
+    at = f"{run.requested_at:%-d %b %H:%M:%S}"
+    assert f"Source people lost 2 of its 4 documents in the read of {at} . The deletes are held. Review" in text
+    assert f"Could not be read in the run of {at} : no such file" in text
+    office.runs.discard(run.run_id, by="mira", reason="so")
+    assert "Source people lost" not in browser.get(address("sources"))
 
 
 def test_sources_show_what_the_last_reads_changed(office: Office) -> None:

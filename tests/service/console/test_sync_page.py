@@ -38,7 +38,7 @@ def _text(html: str) -> str:
         ({}, "Sync everything"),
         ({"preview": 1}, "Preview everything"),
         ({"organizations": "acme"}, "Sync Acme"),
-        ({"organizations": "acme\nelse"}, "Sync Acme and else"),
+        ({"organizations": "acme\nelse"}, "Sync 2 organizations"),
         ({"users": "bob", "organizations": "acme"}, "Sync Bob in Acme"),
         ({"users": "bob\ncleo\nada"}, "Sync 3 users"),
     ],
@@ -112,14 +112,9 @@ def test_the_page_states_what_happens_to_items_that_wait(office: Office) -> None
     html = browser.get(SYNC)
     assert "Held deletes are planned again and stay held while they exceed the limits." in html
     assert f'Parked items stay parked until they change or are <a href="{address("parked")}">retried' in html
-    # Without a preview, a button starts one, with the fields of the form.
-    assert '<button form="start" name="go" value="preview">Preview everything</button>' in html
-    states.previewed(office)
-    assert 'form="start"' not in browser.get(SYNC)
     html = browser.get(address("sync", preview=1, organizations="acme"))
     assert "Held deletes" not in html.partition("<main")[2]
     assert "Not known yet" in html
-    assert 'form="start"' not in html
 
 
 def test_the_preview_of_a_file_is_not_what_a_sync_would_do(office: Office) -> None:
@@ -139,16 +134,30 @@ def test_a_preview_before_the_last_sync_is_named_as_older(office: Office) -> Non
 
 def test_ids_that_are_not_in_the_directory_are_marked(office: Office) -> None:
     text = _text(office.browser(Role.APPROVER).get(address("sync", users="bob\nnobody")))
+    assert "Sync 2 users" in text
     assert "Bob bob ×" in text
-    assert "nobody nobody not in the directory ×" in text
+    assert "nobody not in the directory ×" in text
+    assert "A sync deletes what the backend still has of records that are not in the directory." in text
 
 
 def test_a_record_with_an_empty_name_is_in_the_directory(database_url: str, tmp_path: Path) -> None:
     directory = 'users: [{userId: ann, name: "", email: ""}]'
     with opened_office(database_url, tmp_path, directory) as office:
         text = _text(office.browser(Role.APPROVER).get(address("sync", users="ann\nnobody")))
-    assert "ann ann ×" in text
-    assert "nobody nobody not in the directory ×" in text
+    assert "ann ×" in text
+    assert "nobody not in the directory ×" in text
+
+
+def test_what_is_held_is_known_before_a_preview_and_is_deleted_without_limits(office: Office) -> None:
+    browser = office.browser(Role.ADMIN)
+    assert "regardless of the number. It cannot be undone." in _text(browser.get(SYNC))
+    states.held(office)
+    text = _text(browser.get(SYNC))
+    assert "Known already: 2 held deletes, 0 items retrying, 0 items parked. The rest needs a preview." in text
+    assert "This includes the 2 held deletes. It cannot be undone." in text
+    of_one = _text(browser.get(address("sync", organizations="acme")))
+    assert "Not known yet" in of_one
+    assert "This includes" not in of_one
 
 
 def test_held_deletes_of_the_preview_have_a_column(office: Office) -> None:

@@ -1,24 +1,33 @@
 """The pages of the directory's sources: their last reads, and the problems in their records."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import NamedTuple
 
 from flask import Response
-from werkzeug.exceptions import NotFound
+from sqlalchemy import Connection
 
 from app.access.problems import ProblemSort
 from app.access.revisions import recent_changes
 from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import NO_SOURCE_NAME, ProblemCount, first_problems, last_count, problem_counts
+from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.problems import WORDS, shared_fields, shared_sentence, show_problem
+from app.service.console.run_reads import Loss, UnreadSource, losses_behind, unread_sources
+from app.service.console.runs import read_run
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
+from app.sync.runs.history import recent_runs
+from app.sync.runs.run import Run
+from app.sync.runs.status import held_runs
 
 _BY_URGENCY = ("failed", "partial", "", "complete")
 _CHANGES_SHOWN = 5
+_RUNS_READ = 20
+"""The latest runs, in which failed reads are searched."""
 _LEFT_OUT = (ProblemSort.MALFORMED, ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
 """The sorts of problems whose records are left out."""
 
@@ -36,6 +45,10 @@ class SourceRow(NamedTuple):
     precedence: int
     left_out: Mapping[str, int]
     """The name of a sort of problems → the number of records that are left out because of it."""
+    lost: Sequence[tuple[Run, Loss]]
+    """The losses behind the deletes that are held now, and the runs that read the source then."""
+    unread: tuple[Run, UnreadSource] | None
+    """The last of the latest runs that did not read the source completely."""
 
 
 @VIEWS.get("sources")
@@ -46,9 +59,21 @@ def sources(console: Console) -> Response:
         counts = problem_counts(connection)
         counted = last_count(connection)
         changes = recent_changes(connection, _CHANGES_SHOWN)
+        lost = _lost_now(connection, epoch_ms(console.parts.clock()))
+        unread = {
+            source.name: (run, source)
+            for run in reversed(recent_runs(connection, _RUNS_READ))
+            for source in unread_sources(run).lines
+        }
     rows = [
         SourceRow(
-            state, _problem_rows(counts.get(state.name, ())), _command(state), precedence, _left_out(state, counts)
+            state=state,
+            problems=_problem_rows(counts.get(state.name, ())),
+            command=_command(state),
+            precedence=precedence,
+            left_out=_left_out(state, counts),
+            lost=lost[state.name],
+            unread=unread.get(state.name) if state.last_verdict == "complete" else None,
         )
         for precedence, state in enumerate(states, 1)
     ]
@@ -67,6 +92,16 @@ def sources(console: Console) -> Response:
         last_count=counted,
         types=console.parts.sources,
     )
+
+
+def _lost_now(connection: Connection, now_ms: int) -> Mapping[str, list[tuple[Run, Loss]]]:
+    """Source → its losses behind the deletes that are held now."""
+    lost = defaultdict(list)
+    for held in held_runs(connection, now_ms):
+        for run, losses in losses_behind(connection, read_run(connection, held.run_id)):
+            for loss in losses:
+                lost[loss.source].append((run, loss))
+    return lost
 
 
 def _urgency(state: SourceState) -> tuple[bool, int]:
@@ -100,7 +135,17 @@ def problems(console: Console) -> Response:
     with console.reading() as connection:
         names = {NO_SOURCE_NAME, *(state.name for state in source_states(connection))}
         if "\0" in source or source not in names or not sort:
-            raise NotFound("No source has this name, or the sort of problem is missing")
+            return console.show(
+                "problem.html",
+                current="sources",
+                status=404,
+                title="Problems of a source",
+                text="There is no such source." if sort else "This link is incomplete.",
+                advice="Sources lists the problems of each source.",
+                request_id="",
+                is_outage=False,
+                to=("sources", "To the sources"),
+            )
         counts = {count.sort: count for count in problem_counts(connection).get(source, ())}
         first = list(map(show_problem, first_problems(connection, source, sort, only_remaining=True)))
         counted = last_count(connection)
