@@ -38,7 +38,7 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     one.press("Enter")
     assert one.focused().startswith("Reason")
     one.page.keyboard.type("the archive moved")
-    one.tab_to("Delete 34 entries")
+    one.tab_to("Delete 34 documents")
     one.press("Enter")
     one.page.get_by_role("heading", name="Run of").wait_for()
     run = company.ended(held)
@@ -61,10 +61,10 @@ def test_held_deletes_are_approved_without_a_script(desk: OpenDesk, company: Com
     one.page.get_by_role("link", name="Review and approve").click()
     # The browser requires the reason. A form without one gets an error, and nothing is deleted.
     one.page.locator("form[action='/console/approve']").evaluate("form => { form.noValidate = true }")
-    one.page.get_by_role("button", name="Delete 34 entries").click()
+    one.page.get_by_role("button", name="Delete 34 documents").click()
     assert one.page.get_by_text("Enter a reason for the audit log.").is_visible()
     one.page.get_by_label("Reason").fill("the archive moved again")
-    one.page.get_by_role("button", name="Delete 34 entries").click()
+    one.page.get_by_role("button", name="Delete 34 documents").click()
     until_done(one, script=False)
     assert company.run(held)["decision"]["reason"] == "the archive moved again"
     assert company.documents() == set(OLD) - set(GONE)
