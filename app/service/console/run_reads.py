@@ -35,7 +35,7 @@ _RECORDS_BEHIND: Mapping[str, frozenset[str]] = {
 another kind has a record of its own kind."""
 
 
-class Loss(NamedTuple):
+class SourceLoss(NamedTuple):
     """The records that a read removed from a source."""
 
     source: str
@@ -102,7 +102,7 @@ def own_losses(connection: Connection, held: Run) -> list[str]:
     return [loss.sentence for loss in lost]
 
 
-def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[Loss]]]:
+def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[SourceLoss]]]:
     """The reads that lost what this run would delete: its own, and those of the held runs before it."""
     before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
     chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
@@ -111,16 +111,16 @@ def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[Los
     return [(run, lost) for run in losing if (lost := _losses(run, kinds))]
 
 
-def _losses(run: Run, kinds: Collection[str]) -> list[Loss]:
+def _losses(run: Run, kinds: Collection[str]) -> list[SourceLoss]:
     """``kinds``: only of these."""
     lost = []
     for sentence in map(str, run.report.get("losses", ())):
         match = _LOSS.fullmatch(sentence)
         if match is None:
-            lost.append(Loss("", sentence))
+            lost.append(SourceLoss("", sentence))
         elif parts := [part for part in match[2].split(" and ") if _lost_kind(part) in kinds]:
             words = _with_nouns(" and ".join(parts)).replace(" of ", " of its ")
-            lost.append(Loss(match[1], f"source {match[1]} lost {words}"))
+            lost.append(SourceLoss(match[1], f"source {match[1]} lost {words}"))
     return lost
 
 

@@ -13,7 +13,7 @@ from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.names import Mention, mentions_of, organizations_of, read_names
 from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows, kind_rows
-from app.service.console.run_reads import Loss, losses_behind
+from app.service.console.run_reads import SourceLoss, losses_behind
 from app.service.console.runs import find_run, has_expired, held_now, read_run, reason_error, show_conflict
 from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, query
@@ -51,7 +51,7 @@ class HeldRow(NamedTuple):
     held: HeldRun
     run: Run
     holds: list[HoldRow]
-    losses: list[tuple[Run, list[Loss]]]
+    losses: list[tuple[Run, list[SourceLoss]]]
     """The reads of sources that lost the records of the held deletes."""
     examples: Mapping[HoldRow, Sequence[PlannedChange]]
 

@@ -16,7 +16,7 @@ from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.problems import WORDS, shared_fields, shared_sentence, show_problem
-from app.service.console.run_reads import Loss, UnreadSource, losses_behind, unread_sources
+from app.service.console.run_reads import SourceLoss, UnreadSource, losses_behind, unread_sources
 from app.service.console.runs import read_run
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
@@ -45,7 +45,7 @@ class SourceRow(NamedTuple):
     precedence: int
     left_out: Mapping[str, int]
     """The name of a sort of problems → the number of records that are left out because of it."""
-    lost: Sequence[tuple[Run, Loss]]
+    lost: Sequence[tuple[Run, SourceLoss]]
     """The losses behind the deletes that are held now, and the runs that read the source then."""
     unread: tuple[Run, UnreadSource] | None
     """The last of the latest runs that did not read the source completely."""
@@ -94,7 +94,7 @@ def sources(console: Console) -> Response:
     )
 
 
-def _lost_now(connection: Connection, now_ms: int) -> Mapping[str, list[tuple[Run, Loss]]]:
+def _lost_now(connection: Connection, now_ms: int) -> Mapping[str, list[tuple[Run, SourceLoss]]]:
     """Source → its losses behind the deletes that are held now."""
     lost = defaultdict(list)
     for held in held_runs(connection, now_ms):
