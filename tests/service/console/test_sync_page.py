@@ -148,7 +148,7 @@ def test_a_record_with_an_empty_name_is_in_the_directory(database_url: str, tmp_
     assert "nobody not in the directory ×" in text
 
 
-def test_what_is_held_is_known_before_a_preview_and_is_deleted_without_limits(office: Office) -> None:
+def test_held_deletes_are_known_before_a_preview_and_deleted_without_limits(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     assert "regardless of the number. It cannot be undone." in _text(browser.get(SYNC))
     states.held(office)
