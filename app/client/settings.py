@@ -41,28 +41,20 @@ class BackendSettings(SettingsSection):
 
     api_key: Credential = SecretStr("")
     """The API key whose data is synchronized."""
-
     auth_token: Credential = SecretStr("")
     """The auth token of that API key."""
-
     header_prefix: Annotated[str, AfterValidator(_header_prefix)] = DEFAULT_PREFIX
     """The prefix of the vendor's credential headers."""
-
     ca_file: CaFile = ""
     """A PEM file with the certificates to trust instead of the public ones. Empty: the public ones."""
-
     proxy: Proxy = SecretStr("")
     """The HTTP proxy for calls, with credentials if it requires them. Empty: none. The environment is ignored."""
-
     timeout: Annotated[float, Field(gt=0, le=600)] = 30
     """The timeout of one try of a call, in seconds."""
-
     max_in_flight: Annotated[int, Field(ge=1, le=64)] = 8
     """The maximum of concurrent calls. Fewer while the backend throttles."""
-
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 200
     """The maximum of items per call."""
-
     operations: Literal["auto", "core", "extended"] = "auto"
     """``core``: only the operations of the reference. ``extended``: all, and fail without them. ``auto``: try all, and
     fall back on ``core``."""

@@ -12,8 +12,8 @@ TOKEN_LIFETIME_SECONDS = 48 * 60 * 60
 """Lifetime of a generated JWT."""
 IDS_PER_READ = 30
 """Ids in Get Organizations v1, Get Users and Get Documents."""
-PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MIN = 1
+PAGE_SIZE_DEFAULT = 1000
 """Rows of one page."""
 USER_DATA_PAGE = 100
 """Items per feature and page of Get All User Data."""

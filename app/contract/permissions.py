@@ -23,7 +23,6 @@ from app.contract.base import (
 
 GrantResourceType = Literal["organization", "folder", "document"]
 
-
 _HAS_ORGANIZATION: JsonObject = {
     "anyOf": [
         {"properties": {"type": {"const": "organization"}}},

@@ -1,5 +1,6 @@
 """Bounded reads of files that settings name, and files and folders that only their owner can read."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -19,12 +20,12 @@ def read_small_file(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(21, "Is a directory", str(path))
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
         if not stat.S_ISREG(status.st_mode) and status.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116 - no path
-            raise OSError(22, "is not a regular file", str(path))
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise OSError(27, "is larger than 1 MB", str(path))
+        raise OSError(errno.EFBIG, "is larger than 1 MB", str(path))
     return content
 
 

@@ -1,8 +1,8 @@
-"""Finds JSON texts that certainly repeat no key of an object, because orjson does not report repeated keys."""
+"""Excludes repeated keys in JSON texts, because orjson does not report them."""
 
 
 def repeats_no_key(raw: bytes, written: bytes) -> bool:
-    """Whether no object of a JSON text certainly repeats a key. ``written``: its value, as orjson writes it.
+    """Whether it is certain that no object of a JSON text repeats a key. ``written``: its value, as orjson writes it.
 
     orjson keeps the last of equal keys, so that ``written`` lacks a colon for each of the others. It does not escape
     colons. A text that may escape some is not certain.

@@ -1,7 +1,7 @@
-"""A group of processes that start and stop together.
+"""Starts, watches and ends the processes of one parent, and handles the signals and the memory of long-lived ones.
 
-A parent starts the others and watches them. If one ends, or on SIGTERM, it ends all of them: first with SIGTERM, then
-with SIGKILL. Processes that it keeps alive are restarted instead, after growing pauses.
+If one of them ends, or on SIGTERM, the parent ends all: first with SIGTERM, then with SIGKILL. It restarts processes
+that it keeps alive instead, after growing pauses.
 """
 
 import gc

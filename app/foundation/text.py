@@ -1,4 +1,4 @@
-"""Makes untrusted text safe to print on a terminal or within a sentence, and words for counts and lists."""
+"""Makes untrusted text safe to print, and turns counts, lists and values into text."""
 
 import math
 import unicodedata

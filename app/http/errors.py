@@ -1,4 +1,4 @@
-"""Error responses, and what is logged about a failed request.
+"""Turns errors into responses, and logs those that the caller did not cause.
 
 The caller gets an envelope with a status, an HTTP code and a message written for it. The text of any other exception is
 only logged, with its traceback and the request id, which the caller also gets.

@@ -28,7 +28,7 @@ from werkzeug.wsgi import ClosingIterator
 from app.contract.errors import InvalidArgument
 from app.foundation.processes import freeze_garbage_collector
 from app.http.body import INCOMPLETE_BODY
-from app.http.listening import BindError, bind
+from app.http.listening import BACKLOG, BindError, bind
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -40,7 +40,6 @@ _COULD_NOT_LOAD: int = Arbiter.APP_LOAD_ERROR
 """The exit code of a worker that gunicorn's master must not restart."""
 
 _logger = logging.getLogger("gunicorn.error")
-_BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
 """How much of an unread body is read after the response."""
 _DISCARD_SECONDS = 2.0
@@ -83,7 +82,7 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
     """
     master = os.getpid()
     try:
-        listener = bind(options.host, options.port, _BACKLOG)
+        listener = bind(options.host, options.port)
     except BindError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
@@ -145,7 +144,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         options = self._options
         settings: dict[str, object] = {
             "bind": f"fd://{self._listener}",
-            "backlog": _BACKLOG,
+            "backlog": BACKLOG,
             "workers": options.workers,
             "worker_class": "gthread",
             "threads": options.threads,

@@ -11,12 +11,15 @@ import requests
 from app.foundation.outbound.session import bare_session
 from app.foundation.outbound.urls import bracketed
 
+BACKLOG = 1024
+"""The maximum number of connections that wait until the server accepts them."""
+
 
 class BindError(Exception):
     """The server cannot listen on the address. The text contains the address and the reason."""
 
 
-def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises ``BindError``."""
     address = f"{bracketed(host)}:{port}"
     if not 0 <= port <= 65535:
@@ -25,7 +28,7 @@ def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, resolved = addresses[0]
-        return socket.create_server(resolved, family=family, backlog=backlog)
+        return socket.create_server(resolved, family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = str(error)
         if isinstance(error, OSError) and error.errno:

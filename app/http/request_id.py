@@ -1,7 +1,7 @@
-"""Request ids and the access log.
+"""Adds a request id to each response and its log lines, and writes the access log.
 
-Every response has an ``x-request-id``: the caller's if it is printable and short, else a new one. All log lines of the
-request contain it. The access log has one line per request.
+The id is in the header ``x-request-id``: the caller's if it is printable and short, else a new one. The access log has
+one line per request.
 """
 
 import logging

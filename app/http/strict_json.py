@@ -24,8 +24,9 @@ MAX_DEPTH = 32
 """The maximum nesting of arrays and objects. ``data.requests[0].resource.id`` has five levels."""
 
 MAX_INTEGER = 2**63 - 1
+"""The largest integer of the databases. orjson turns integers beyond 64 bits into floats."""
 MIN_INTEGER = -(2**63)
-"""The range of integers in the databases. orjson turns integers beyond 64 bits into floats."""
+"""The smallest integer of the databases."""
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_TO_ZERO = bytes.maketrans(b"0123456789", b"0" * 10)

@@ -57,9 +57,6 @@ class WindowCounter:
         ends, count = self._counts.get(key, (0.0, 0))
         return count if ends > self._now() else 0
 
-    def __len__(self) -> int:
-        return len(self._counts)
-
 
 class FailedCredentials:
     """Counts failed attempts by address. Threads may share it."""
@@ -88,9 +85,6 @@ class FailedCredentials:
         """Counts a failure. Raises ``TooManyRequests`` if there were too many."""
         if seconds := self.record(address):
             raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
-
-    def __len__(self) -> int:
-        return len(self._counter)
 
 
 _BRACKETED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?")

@@ -33,9 +33,6 @@ class TokenSet:
             is_accepted |= hmac.compare_digest(digest, candidate)
         return is_accepted
 
-    def __len__(self) -> int:
-        return len(self._digests)
-
     def __repr__(self) -> str:
         return f"<TokenSet of {len(self._digests)}>"
 

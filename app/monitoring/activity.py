@@ -28,6 +28,7 @@ _log = structlog.stdlib.get_logger(__name__)
 ProcessRole = Literal["service", "worker"]
 
 RETENTION = timedelta(days=30)
+"""Age at which rows are deleted."""
 
 ALIVE_FOR = timedelta(seconds=60)
 """A node is alive for this long after a heartbeat: two heartbeats may be late or lost."""
@@ -39,6 +40,7 @@ _MINUTE_MS = 60_000
 _HEARTBEAT_MS = int(HEARTBEAT.total_seconds() * 1000)
 _TABLE = NodeMinuteRow.__table__
 _CALLS = [f"calls_{number}" for number in range(len(BUCKETS) + 1)]
+"""The columns of the latency buckets."""
 _COUNTS = ("allowed", "denied", "errors", *_CALLS)
 
 _ADD = f"""
@@ -76,22 +78,22 @@ class NodeActivity:
         self.role = role
         self._clock = clock
         self._lock = Lock()
-        self._counts = [0] * len(_COUNTS)
+        self._counts = dict.fromkeys(_COUNTS, 0)
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
         """Counts one permission call. ``denied``: by rule; ``errors``: requests that could not be parsed."""
-        bucket = 3 + bisect_left(BUCKETS, seconds)
+        bucket = _CALLS[bisect_left(BUCKETS, seconds)]
         with self._lock:
             counts = self._counts
-            counts[0] += allowed
-            counts[1] += sum(denied.values())
-            counts[2] += errors
+            counts["allowed"] += allowed
+            counts["denied"] += sum(denied.values())
+            counts["errors"] += errors
             counts[bucket] += 1
 
     def write(self, engine: Engine) -> bool:
         """Adds the counts to the node's row of the minute. Returns whether that succeeded."""
         with self._lock:
-            counts, self._counts = self._counts, [0] * len(_COUNTS)
+            counts, self._counts = self._counts, dict.fromkeys(_COUNTS, 0)
         now = self._clock()
         row = {
             "node": self.node,
@@ -100,7 +102,7 @@ class NodeActivity:
             "minute": (epoch_ms(now) - _HEARTBEAT_MS // 2) // _MINUTE_MS * _MINUTE_MS,
             "seen_at": epoch_ms(now),
             "version": __version__,
-            **dict(zip(_COUNTS, counts, strict=True)),
+            **counts,
         }
         try:
             with writing(engine) as connection:
@@ -108,7 +110,7 @@ class NodeActivity:
         except Exception as error:  # noqa: BLE001 - it is logged
             _log.warning("activity_not_written", **log_fields(error))
             with self._lock:
-                self._counts = [new + old for new, old in zip(self._counts, counts, strict=True)]
+                self._counts = {name: count + counts[name] for name, count in self._counts.items()}
             return False
         return True
 
@@ -161,7 +163,7 @@ class NodeState:
     """The processes of a node in one role."""
 
     node: str
-    role: str
+    role: ProcessRole
     version: str
     seen_at: int
     """The last heartbeat, in epoch milliseconds."""

@@ -67,9 +67,12 @@ class DatabaseMetrics(Collector):
         self._due_after = due_after
         self._dead_after = dead_after
         self._turn = turn
-        self._counted_ledger = (0, -1)
-        """The id and the revision of the ledger whose items were counted last."""
+        self._counted_ledger_id = 0
+        """The ledger whose items were counted last."""
+        self._counted_revision = -1
+        """Its revision then."""
         self._counted_at = 0.0
+        """The time of the count, in seconds since the epoch."""
         self._items: Mapping[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -114,12 +117,12 @@ class DatabaseMetrics(Collector):
         yield from _last_verify(last_verify(connection, ledger_id))
 
     def _count_items(self, connection: Connection, ledger_id: int, moment: float) -> Mapping[str, int]:
-        ledger = ledger_id, read_ledger(connection, ledger_id).ledger_revision
-        is_other = ledger_id != self._counted_ledger[0]
-        if is_other or (ledger != self._counted_ledger and moment - self._counted_at >= _RECOUNT_AFTER):
+        revision = read_ledger(connection, ledger_id).ledger_revision
+        is_due = revision != self._counted_revision and moment - self._counted_at >= _RECOUNT_AFTER
+        if is_due or ledger_id != self._counted_ledger_id:
             counts = items_by_kind(connection, ledger_id)
             self._items = {kind: counts.get(kind, 0) for kind in ITEM_KINDS}
-            self._counted_ledger, self._counted_at = ledger, moment
+            self._counted_ledger_id, self._counted_revision, self._counted_at = ledger_id, revision, moment
         return self._items
 
     def _workers(self, known: Sequence[WorkerRow], now: datetime) -> Iterator[Metric]:
@@ -232,6 +235,7 @@ def _last_verify(verify: LastVerify | None) -> Iterator[Metric]:
         yield _labelled("usher_last_verify_items", help_text, "finding", verify.findings)
 
 
+# Name, help text, and value of each source.
 _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
     ("usher_directory_records", "Records of a source in force.", lambda source: source.records),
     (

@@ -1,8 +1,7 @@
 """The Prometheus metrics that processes count: requests, decisions, and calls to the backend.
 
-Metrics that are read from the database are in ``app.monitoring.database_metrics``. A process that serves requests
-calls ``share_counters`` before it imports this module, because prometheus-client decides on import whether processes
-share their counters.
+Metrics that are read from the database are in ``app.monitoring.database_metrics``. A process that serves requests calls
+``share_counters`` before it imports this module.
 """
 
 import platform
@@ -20,6 +19,7 @@ from prometheus_client.registry import Collector
 from app import __version__
 from app.access.decision.decide import Rule
 from app.access.index.index import AccessIndex
+from app.monitoring.tables import BUCKETS
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -27,8 +27,8 @@ _log = structlog.stdlib.get_logger(__name__)
 if TYPE_CHECKING:
     from app.client.records import CallRecord
 
-_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SLOW_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds in seconds, for calls to the backend and for new revisions."""
 
 
 class Metrics:
@@ -41,7 +41,7 @@ class Metrics:
             "usher_http_requests", "Requests answered.", ["method", "route", "code"], registry=registry
         )
         self.request_seconds = Histogram(
-            "usher_http_request_seconds", "Seconds until the response.", ["route"], buckets=_FAST, registry=registry
+            "usher_http_request_seconds", "Seconds until the response.", ["route"], buckets=BUCKETS, registry=registry
         )
         self.decisions = Counter(
             "usher_decisions", "Permission requests by outcome: allowed, denied, error.", ["outcome"], registry=registry
@@ -54,13 +54,13 @@ class Metrics:
         self.decision_call_seconds = Histogram(
             "usher_decision_call_seconds",
             "Seconds for one permission-provider call with all its requests.",
-            buckets=_FAST,
+            buckets=BUCKETS,
             registry=registry,
         )
         self.index_delay_seconds = Histogram(
             "usher_index_delay_seconds",
             "Seconds from the creation of a revision until this node answers by it.",
-            buckets=_SLOW,
+            buckets=_SLOW_BUCKETS,
             registry=registry,
         )
         self.backend_calls = Counter(
@@ -70,7 +70,11 @@ class Metrics:
             registry=registry,
         )
         self.backend_call_seconds = Histogram(
-            "usher_backend_call_seconds", "Seconds for one call.", ["operation"], buckets=_SLOW, registry=registry
+            "usher_backend_call_seconds",
+            "Seconds for one call.",
+            ["operation"],
+            buckets=_SLOW_BUCKETS,
+            registry=registry,
         )
 
     def counter_of(self, method: str, route: str) -> Callable[[float], None]:

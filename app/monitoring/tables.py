@@ -7,7 +7,7 @@ from app.foundation.database.programs import COMPATIBILITY_TABLE
 from app.foundation.database.tables import StoreTable
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper bounds in seconds of the latency buckets of ``node_minute``. A last bucket counts slower calls."""
+"""Upper bounds of latency buckets, of ``node_minute`` and of metrics, in seconds. A last bucket counts slower calls."""
 
 
 class NodeMinuteRow(StoreTable, table=True):

@@ -35,9 +35,10 @@ def test_failures_are_too_many_until_their_window_is_over() -> None:
 
 def test_addresses_are_forgotten_when_there_are_too_many() -> None:
     failed = FailedCredentials(Watch(), failures=1, max_addresses=100)
-    for number in range(10_000):
-        failed.record(f"192.0.{number // 256}.{number % 256}")
-    assert len(failed) == 100
+    addresses = [f"192.0.{number // 256}.{number % 256}" for number in range(10_000)]
+    for address in addresses:
+        failed.record(address)
+    assert [address for address in addresses if failed.is_throttled(address)] == addresses[-100:]
 
 
 @pytest.mark.parametrize(

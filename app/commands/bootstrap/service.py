@@ -55,8 +55,8 @@ _BACKEND_TIMEOUT = 5.0
 def open_service(
     settings: Settings, *, origins: Mapping[str, str] = MappingProxyType({}), examine: Examine | None = None
 ) -> Flask:
-    """The service with its own database engine and background threads. ``origins``: the origin of each setting. It also
-    sends notifications, because a dead worker cannot. ``examine``: runs the doctor."""
+    """The service with its own database engine and background threads. ``origins``: the origin of each setting.
+    ``examine``: runs the doctor."""
     engine = open_store_for_service(settings)
     stop = Event()
     watch = build_watch(settings, engine, clock=utc_now, stop=stop, interval=_WATCH_INTERVAL)

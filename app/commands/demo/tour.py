@@ -88,18 +88,15 @@ def _show(demo: DemoEnvironment, children: Children, console: Console, stop: Eve
     # Not before the sync: a worker syncs at once if nothing did.
     start("worker", demo, children)
     console.print()
+    headers = {"Authorization": f"Bearer {demo.token_file.read_text('utf-8').strip()}"}
     with backend_client(demo.settings()) as client:
-        answers = list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", _admin_headers(demo)))
+        answers = list(ask_all(CASES, client, f"{demo.service_url}/permissions/explain", headers))
     _show_answers(answers)
     allowed = sum(answer.allowed for answer in answers)
     console.print(
         f"{len(answers)} questions to the backend, which called the service: {allowed} allowed,"
         f" {len(answers) - allowed} denied."
     )
-
-
-def _admin_headers(demo: DemoEnvironment) -> dict[str, str]:
-    return {"Authorization": f"Bearer {demo.token_file.read_text('utf-8').strip()}"}
 
 
 def _sync(demo: DemoEnvironment, children: Children, stop: Event) -> None:

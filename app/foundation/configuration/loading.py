@@ -204,7 +204,7 @@ def layer_from_environment(model: type[BaseSettings], environment: Mapping[str, 
 
 
 def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
-    """Replaces each ``<key>_file`` of a secret by ``<key>`` with the content of the file."""
+    """Replaces, in the layer's values, each ``<key>_file`` of a secret by ``<key>`` with the content of the file."""
     origins = dict(layer.origins)
     problems: list[str] = []
     for values, path, prefix in _sections(layer.values, (), ""):

@@ -14,7 +14,6 @@ PREFIX = "USHER_"
 FILE_SUFFIX = "_file"
 """``api_key_file: PATH`` sets ``api_key`` to the content of the file."""
 
-
 Nested = dict[str, Any]
 """Settings as in a file: sections within sections."""
 

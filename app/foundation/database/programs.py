@@ -1,4 +1,4 @@
-"""Which of the two programs owns a database, and whether this version can use its schema.
+"""Determines which program owns a database, and whether this version can use its schema.
 
 An upgrade stores the oldest revision whose software can still use the database. A process of an older version continues
 if it has that revision, and stops using the database if not.
@@ -142,7 +142,7 @@ def oldest_compatible(connection: Connection) -> str | None:
 
 
 class SchemaGuard:
-    """Refuses a database that a newer version made incompatible meanwhile. It queries it once a second at most."""
+    """Refuses a database that a newer version made incompatible. It queries it once a second at most."""
 
     INTERVAL = 1.0
 

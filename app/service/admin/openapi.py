@@ -134,7 +134,7 @@ class _Endpoint(NamedTuple):
 
 
 def openapi_blueprint(make: Callable[[], Json]) -> Blueprint:
-    """``/openapi.json``. The document is made for the first request, because it takes longer than all of the start."""
+    """``/openapi.json``. The first request makes it, because that takes longer than the rest of the start."""
     blueprint = Blueprint("openapi", __name__)
     content = cache(make)
 

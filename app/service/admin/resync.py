@@ -44,7 +44,6 @@ _KEY = re.compile(r"[!-~]{1,200}")
 _QUEUE_RETRY_SECONDS = 60
 _PAGE_SIZES = range(1, 1001)
 
-
 _MIN_ITEMS = Field(json_schema_extra={"minItems": 1})
 _Selection = Annotated[
     list[Id],

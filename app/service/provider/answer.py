@@ -100,7 +100,8 @@ def read_questions(body: object, max_requests: int) -> list[Question | Malformed
 
 
 def requested_moment(body: Any) -> datetime | None:
-    """``data.at``: the moment of the decisions. None: now. Raises ``InvalidArgument``, also for unknown fields."""
+    """``data.at`` of a body that ``read_questions`` has accepted: the moment of the decisions. None: now. Raises
+    ``InvalidArgument``, also for unknown fields."""
     for name in body.keys() - {"data"}:
         raise InvalidArgument(f"{named(name, limit=80)}: not a field of this request; allowed: data")
     for name in body["data"].keys() - {"requests", "at"}:

@@ -108,7 +108,6 @@ class ProviderSettings(SettingsSection):
     """For development only: origins of web pages that may call the provider from a browser."""
     signature_timeout: Annotated[float, Field(ge=0, le=30)] = 2.0
     """Timeout of the backend's Generate Signature, in seconds. 0: answers to ``browser_origins`` are not signed."""
-
     decision_log: DecisionLogSettings = DecisionLogSettings()
 
     @cached_property

@@ -61,8 +61,8 @@ class PushAudit:
                 outcome = f"was not applied: {read.reason if read.refusal is None else read.refusal.reason}"
             else:
                 subject += f", revision {replaced.revision}"
-                outcome = f"{DONE}{suffix}"
-            self.audit.record(connection, actor, AuditAction.UPLOAD, subject=subject, outcome=outcome)
+                outcome = DONE
+            self.audit.record(connection, actor, AuditAction.UPLOAD, subject=subject, outcome=f"{outcome}{suffix}")
 
         return note
 

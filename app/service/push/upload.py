@@ -90,6 +90,7 @@ def _answer(change: ModelChange, records: int, dangling: int, problems: Sequence
 
 
 def _by_line(problems: Sequence[Problem]) -> list[LineReason]:
+    """In the order of the lines, which are the places of the problems."""
     lines = sorted((int(problem.place.removeprefix(_LINE)), problem.reason) for problem in problems)
     return [{"index": number, "reason": reason} for number, reason in lines]
 

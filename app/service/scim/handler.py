@@ -96,6 +96,7 @@ def _check_operations(body: bytes) -> None:
             raise InvalidValueException(detail=f"a PATCH must have at most {MAX_OPERATIONS:,} operations")
         for operation in operations:
             check_expressions(_fields(operation, "path"))
+            # The names of attributes in a value are paths, too.
             for value in _fields(operation, "value"):
                 check_expressions(value if isinstance(value, dict) else ())
 

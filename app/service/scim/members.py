@@ -26,7 +26,10 @@ from app.service.scim.selection import ScimMember, is_by_name, names_in, select_
 RESOURCE: Table = ScimResourceRow.__table__
 
 _PENDING = "member"
-"""The attribute under which the table ``scim_key`` has pending names."""
+"""The attribute under which the table ``scim_key`` has pending names. The statements below contain it, too."""
+
+NAME_ATTRIBUTES = ("userName", "externalId")
+"""The attributes by which directories name members, beside their ids."""
 
 
 class ResourceChange(NamedTuple):
@@ -37,6 +40,8 @@ class ResourceChange(NamedTuple):
     after: dict[str, Any] | None
 
 
+# ``app.foundation.database.statements`` defines the markers, such as ``@list``.
+#
 # Without statistics, PostgreSQL takes these tables for small, and would compare each of their rows with each text of a
 # list. It does not reorder subqueries for a single value, and those with a limit: they look up each text by index.
 
@@ -172,7 +177,7 @@ class StoredMembers:
     def remove_members(self, group_id: str, filters: Sequence[FilterNode]) -> None:
         """Removes the members that any of the filters selects. Raises ``InvalidValueException``."""
         names = {name for filter_ in filters for name in names_in(filter_)}
-        resources, pending = self._ids_by_name(names), self._ids_by_name(names, _PENDING)
+        resources, pending = self._ids_by_name(names), self._ids_by_name(names, [_PENDING])
         is_limited = all(map(is_by_name, filters))
         candidates = names.union(*resources.values(), *pending.values()) if is_limited else None
         members = {member.value: member for _, member in self.members([group_id], candidates)}
@@ -216,9 +221,8 @@ class StoredMembers:
         rows = self._run(_DESCRIBE.replace("{members}", query), **parameters)
         return [(group_id, ScimMember(*fields)) for group_id, *fields in rows]
 
-    def _ids_by_name(self, names: Collection[str], *attributes: str) -> dict[str, set[str]]:
+    def _ids_by_name(self, names: Collection[str], attributes: Sequence[str] = NAME_ATTRIBUTES) -> dict[str, set[str]]:
         """Name → the ids of the resources that it names: by their ids, and by these attributes."""
-        attributes = attributes or ("userName", "externalId")
         names_by_key: dict[tuple[str, str], list[str]] = {}
         for name in names:
             for attribute in ("", *attributes):
@@ -245,7 +249,7 @@ class StoredMembers:
 
     def _resolve_pending(self, *contents: Mapping[str, Any]) -> None:
         """Replaces pending names that exactly one resource has by its id. ``contents``: those before and after."""
-        names = (content.get(name) for content in contents for name in ("userName", "externalId"))
+        names = (content.get(name) for content in contents for name in NAME_ATTRIBUTES)
         keys = {lookup_key(_PENDING, str(name)) for name in names if name}
         pending = self._run(_PENDING_NAMES, keys=json_list(keys)) if keys else ()
         ids_by_name = self._ids_by_name({name for (name,) in pending})

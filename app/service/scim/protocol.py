@@ -1,4 +1,4 @@
-"""The SCIM protocol as directories use it: the resource types, what is tolerated, and what is supported."""
+"""The SCIM protocol of this service: resource types, tolerated deviations of directories, and supported features."""
 
 from typing import Annotated
 
@@ -87,7 +87,7 @@ class PushedUser(User[AnyExtension]):
 
 
 def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
-    """The protocol, with what is supported."""
+    """The protocol with its supported features."""
     token = AuthenticationScheme(
         type=AuthenticationScheme.Type.oauthbearertoken,
         name="Bearer token",

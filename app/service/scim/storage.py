@@ -26,7 +26,7 @@ from app.access.source_tables import ScimKeyRow, ScimMemberRow
 from app.directory.connectors.scim.objects import GROUP, USER, is_active
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.statements import json_list
-from app.service.scim.members import RESOURCE, ResourceChange, StoredMembers, lookup_key, members_of
+from app.service.scim.members import NAME_ATTRIBUTES, RESOURCE, ResourceChange, StoredMembers, lookup_key, members_of
 from app.service.scim.selection import ScimMember
 
 KEY: Table = ScimKeyRow.__table__
@@ -36,7 +36,11 @@ MAX_MEMBERS_PER_PAGE = 50_000
 """A page of a list ends before it has more members than this, but has one group at least."""
 
 _NOT_STORED = frozenset({"id", "meta", "members", "password", "groups"})
+"""The attributes that the stored content lacks."""
 _KEYS = ("userName", "externalId", "displayName")
+"""The attributes with a row in ``scim_key``, beside ``emails``."""
+
+# ``app.foundation.database.statements`` defines the markers, such as ``@list``.
 
 _COUNT_MEMBERS = """
 SELECT listed.value, (SELECT COUNT(*) FROM scim_member m WHERE m.source_id = :source_id AND m.group_id = listed.value)
@@ -299,7 +303,7 @@ class StoredResources(StoredMembers, ScimStorage):
             return
         if not content.get("userName"):
             raise InvalidValueException(detail="userName: is empty")
-        for name in ("userName", "externalId"):
+        for name in NAME_ATTRIBUTES:
             value = content.get(name)
             # Users who have the same value already can still be changed, as to deactivate one.
             if value and value != before.get(name):

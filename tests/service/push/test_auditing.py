@@ -94,6 +94,14 @@ def test_a_refused_shrink_and_an_accepted_one_are_recorded(service: Service) -> 
     assert rows(service)[-1].outcome == DONE
 
 
+def test_the_last_row_of_refused_uploads_states_that_more_may_follow(service: Service) -> None:
+    service.pushed(1, upsert=[organization(), *(document(f"d{number}") for number in range(100))])
+    for _ in range(ROWS_PER_HOUR + 1):
+        assert put(service, lines([organization()])).status_code == 409
+    refused = [row.outcome for row in rows(service) if row.action == "pushed everything"]
+    assert [outcome.endswith(LAST_ROW_SUFFIX) for outcome in refused] == [*[False] * (ROWS_PER_HOUR - 1), True]
+
+
 def test_thousands_of_pushes_write_a_limited_number_of_rows(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     for number in range(2, ROWS_PER_HOUR + 4):
