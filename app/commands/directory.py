@@ -108,10 +108,11 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import require_sources
     from app.commands.directory_report import show_refresh
+    from app.commands.directory_wire import object_from_report
     from app.commands.problems import count_problems_now
     from app.commands.sync import EXIT_INCOMPLETE
     from app.sync.runs.audit import audited_refresh
-    from app.sync.runs.directory_reads import ReadOptions, object_from_report, read_directory
+    from app.sync.runs.directory_reads import ReadOptions, read_directory
     from app.sync.runs.report import incomplete_sentence
 
     settings = invocation.settings()

@@ -11,6 +11,7 @@ from app.access.source_states import SourceState
 from app.commands.bootstrap.databases import existing_store, known_sources
 from app.commands.bootstrap.outgoing import configured_sources
 from app.commands.bootstrap.requirements import require_sources
+from app.commands.directory_wire import object_from_report, object_from_state
 from app.commands.preview import changes_in_words
 from app.commands.progress import progress
 from app.commands.screen import print_note, print_result, show_table
@@ -25,8 +26,6 @@ from app.sync.runs.directory_reads import (
     check,
     guards_of,
     losses_sentences,
-    object_from_report,
-    object_from_state,
 )
 from app.sync.runs.source_checks import SourceWarning, check_read, check_retained, missing_records, retained_sentence
 

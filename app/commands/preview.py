@@ -232,7 +232,7 @@ def changes_in_words(changes: Mapping[str, ChangeCounts]) -> str:
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
-    from app.sync.runs.directory_reads import objects_from_losses
+    from app.commands.directory_wire import objects_from_losses
 
     return {
         "source": name,

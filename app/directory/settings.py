@@ -196,6 +196,8 @@ class PushSourceSettings(SourceBase):
 class ScimSourceSettings(SourceBase):
     """Users and groups that a directory pushes with SCIM, with rules."""
 
+    not_of_the_records = frozenset({"tokens"})
+
     type: Literal["scim"]
     name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(name_in_address)]
     """The name of the source in URLs and reports."""
@@ -217,20 +219,20 @@ class ScimSourceSettings(SourceBase):
         """The rules. Users who are not active are disabled, and provide no other access."""
         return tuple(map(active_only, self.map))
 
-    def identity(self) -> dict[str, object]:
-        return {name: value for name, value in super().identity().items() if name != "tokens"}
-
 
 class SqlSourceSettings(SqlSettings, SourceBase):
     """A database."""
 
+    not_of_the_records = frozenset({"connect_timeout", "answer_timeout"})
+
     def identity(self) -> dict[str, object]:
-        fields = super().identity() | {"place": self.database}
-        return {name: value for name, value in fields.items() if name not in {"connect_timeout", "answer_timeout"}}
+        return super().identity() | {"place": self.database}
 
 
 class HttpSourceSettings(HttpSettings, SourceBase):
     """An API of an identity provider, with rules."""
+
+    not_of_the_records = frozenset({"connect_timeout", "answer_timeout", "max_in_flight", "ca_file", "proxy"})
 
     type: Literal["http"]
     name: str = Field(min_length=1, max_length=200)
@@ -244,10 +246,6 @@ class HttpSourceSettings(HttpSettings, SourceBase):
             if rule.each is not None and known[rule.from_].members is None:
                 raise ValueError(f"map: rule {number}: {rule.from_} has no members; describe them in sets")
         return self
-
-    def identity(self) -> dict[str, object]:
-        ignored = {"connect_timeout", "answer_timeout", "max_in_flight", "ca_file", "proxy"}
-        return {name: value for name, value in super().identity().items() if name not in ignored}
 
 
 _BuiltIn = (

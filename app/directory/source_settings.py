@@ -1,7 +1,7 @@
 """The settings that all sources have."""
 
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import orjson
 from pydantic import AfterValidator, Field, SecretStr
@@ -74,6 +74,9 @@ _NOT_OF_THE_RECORDS: dict[str, Any] = {
 class SourceBase(SettingsSection):
     """The settings of every source."""
 
+    not_of_the_records: ClassVar[frozenset[str]] = frozenset()
+    """Settings of the subclass that do not affect its records."""
+
     name: str = Field(default="", max_length=200)
     """The name of the source in reports and for ``--accept-empty``."""
     timeout: float | None = Field(default=None, ge=0, le=7 * 24 * 3600)
@@ -101,4 +104,4 @@ class SourceBase(SettingsSection):
     def identity(self) -> dict[str, object]:
         """The settings on which the records depend, as JSON. Secrets are masked. If one of them determines what is read
         (a URL), the subclass adds that without the secret."""
-        return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)
+        return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS | dict.fromkeys(self.not_of_the_records, True))

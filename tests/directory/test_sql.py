@@ -16,7 +16,7 @@ from app.access.records import AccessRole, Document, Grant
 from app.directory.bounded import BoundedSource
 from app.directory.casting import plural, record_from_object
 from app.directory.columns import build_row_id, split_row_id
-from app.directory.connector import DirectoryObject, RequestedFields
+from app.directory.connector import DirectoryObject, ReadError, RequestedFields
 from app.directory.connectors.sql import snapshot
 from app.directory.connectors.sql.errors import read_error
 from app.directory.connectors.sql.settings import Query
@@ -176,6 +176,10 @@ def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
     # What has capital letters stood in quotes.
     reason_text = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))
     assert reason_text.endswith("did you mean documentName?")
+    # No column was folded.
+    database = SqlDatabase(docs.read_url, [Query("people", "SELECT id FROM doc", key=("number",))])
+    with pytest.raises(ReadError, match=r"has no column 'number'; it has 'id'$"):
+        database.open(ReadRequest(), {"people": frozenset({"id"})}).__enter__()
 
 
 @pytest.mark.parametrize(

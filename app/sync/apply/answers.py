@@ -6,7 +6,7 @@ own, inside a deleted container or an emptied group, are detached from it and se
 The rules: ``app/sync/apply/README.md``, "What goes along".
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -106,19 +106,16 @@ def detach_exceptions(
     return contents
 
 
-def _of_group(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
-    contents = CoveredOutcomes(foreign_failures=failed)
-    for item in covered:
-        failed.pop(item.item_id, None)
-        own = outcome.contents.get(item.item_id)
-        if own is None:
-            contents.unmentioned.append(item.ordinal)
-        else:
-            contents.outcomes[item] = own
-    return contents
+def _of_group(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: Mapping[str, str]) -> CoveredOutcomes:
+    own = {item.item_id for item in covered}
+    return CoveredOutcomes(
+        {item: outcome.contents[item.item_id] for item in covered if item.item_id in outcome.contents},
+        [item.ordinal for item in covered if item.item_id not in outcome.contents],
+        {name: message for name, message in failed.items() if name not in own},
+    )
 
 
-def _of_container(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
+def _of_container(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: Mapping[str, str]) -> CoveredOutcomes:
     """An answer contains ids without kinds, so all items with the id of a failed one count as not deleted."""
     incomplete = {item.covered_by for item in covered if item.item_id in failed}
     outcomes = {
@@ -158,6 +155,7 @@ class ApplyState:
     """Whether another process has ended this run, because the lock was lost."""
 
     def next(self) -> "ApplyState":
+        """The state at the beginning of the next transaction."""
         return ApplyState(deepcopy(self.counts), self.calls, self.last_call_id, self.broken, self.uncovered)
 
     def next_call_id(self) -> int:
@@ -166,7 +164,7 @@ class ApplyState:
 
     def count(self, kind: str, action: str, status: ItemStatus, number: int = 1) -> None:
         numbers = self.counts.setdefault(kind, {}).setdefault(action, {"planned": 0})
-        numbers[status.value] = numbers.get(status, 0) + number
+        numbers[status.value] = numbers.get(status.value, 0) + number
         self.settled += number
 
     def count_covered(self, connection: Connection, plan_id: str, ordinals: list[int], status: ItemStatus) -> None:

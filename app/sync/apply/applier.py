@@ -48,7 +48,10 @@ TOGETHER = 2
 
 _CLOSE_BEHIND = 0.005
 """Seconds to wait for further answers after one has arrived."""
+
 _PAGE = 2000
+"""Items of the plan that are read together."""
+
 _DATABASE_PATIENCE = (1.0, 2.0, 4.0, 8.0)
 """Pauses between attempts to reach a database that is unavailable, in seconds. Then the run fails."""
 
@@ -209,7 +212,8 @@ class Applier:
         return batches
 
     def _write(self, queue: _PhaseQueue, answered: dict[int, BatchOutcome], fresh: list[Batch]) -> dict[int, Batch]:
-        """Settles answers and records the next calls in one transaction. Returns the batches to send, by call."""
+        """Settles answers and records the next calls in one transaction. Returns the batches to send, by call, after
+        the commit."""
         for pause in (*_DATABASE_PATIENCE, None):
             try:
                 with writing(self.engine) as connection:
@@ -236,6 +240,7 @@ class Applier:
     def _settle_answers(
         self, connection: Connection, state: ApplyState, answered: dict[int, BatchOutcome], fresh: list[Batch]
     ) -> tuple[dict[int, Batch], list[Batch]]:
+        """Settles answers and records the next calls, as ``_journal``."""
         if not is_still(connection, self.run_id, "applying"):
             state.taken_over = True
             return {}, []

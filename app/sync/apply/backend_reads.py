@@ -214,7 +214,7 @@ def same_fields(observed_payload: str, desired_payload: str) -> bool:
 
 
 def _own_type(access_type: str | None, inherits: bool | None) -> tuple[str, str]:
-    """The own access type, and the word for ``Observed.known``."""
+    """The own access type (empty: none), and the word for ``Observed.known``."""
     if inherits is None:
         return access_type or "", "type" if access_type else ""
     return ("" if inherits else access_type or ""), "access"

@@ -1,4 +1,4 @@
-"""Batches, which are the plan items of one call, and the outcomes of their items.
+"""Groups plan items into batches, each for one call, and judges the outcomes of their items.
 
 The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.calls`` judges answers to whole calls.
 """

@@ -1,12 +1,12 @@
-"""The operations that the backend supports, and the items that need the others.
+"""Records which operations the backend supports, and which items need the others.
 
 The rules: ``app/sync/apply/README.md``, "What the backend lacks".
 
 The table of these items is called ``untold_item``, and its column ``plain`` contains whether an item was sent without
 its role or access type.
 
-In a preview the items of a missing operation are ``skipped``, with a message that begins with ``_UNSUPPORTED``. Before
-the plan is applied they become ``planned`` again, because the backend may have the operation by then.
+In a preview the items of a missing operation are ``skipped``, with a message that begins with ``_UNSUPPORTED_MARK``.
+Before the plan is applied they become ``planned`` again, because the backend may have the operation by then.
 """
 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
@@ -63,8 +63,8 @@ class Capabilities:
             self.unsupported_items[operation] += number
 
 
-_UNSUPPORTED = "unsupported: "
-_DELETED_ALONE = "goes by itself: "
+_UNSUPPORTED_MARK = "unsupported: "
+_ALONE_MARK = "goes by itself: "
 
 _CONSEQUENCES = {
     "add_organizations": "it is created with its first user",
@@ -73,6 +73,7 @@ _CONSEQUENCES = {
     "delete_organizations": "it is emptied and left behind",
     "delete_folder": "it is emptied and left behind",
 }
+"""The operation that the backend lacks → its effect on an item, in a preview."""
 
 _SKIP = """
 UPDATE plan_item SET status = 'skipped', message = :message
@@ -81,16 +82,16 @@ WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
 
 # Items that a delete covers are deleted one by one if their container is left behind.
 _DELETE_ALONE = f"""
-UPDATE plan_item SET message = '{_DELETED_ALONE}' || c.kind || ' ' || c.item_id || ' is left behind'
+UPDATE plan_item SET message = '{_ALONE_MARK}' || c.kind || ' ' || c.item_id || ' is left behind'
 FROM plan_item AS c
 WHERE plan_item.plan_id = :plan_id AND plan_item.status = 'planned' AND plan_item.covered_by = c.ordinal
-  AND c.plan_id = :plan_id AND c.status = 'skipped' AND c.message LIKE '{_UNSUPPORTED}%'
+  AND c.plan_id = :plan_id AND c.status = 'skipped' AND c.message LIKE '{_UNSUPPORTED_MARK}%'
 """
 
 _PLAN_AGAIN = f"""
 UPDATE plan_item SET status = 'planned', message = ''
 WHERE plan_id = :plan_id AND (
-  status = 'skipped' AND message LIKE '{_UNSUPPORTED}%' OR status = 'planned' AND message LIKE '{_DELETED_ALONE}%')
+  status = 'skipped' AND message LIKE '{_UNSUPPORTED_MARK}%' OR status = 'planned' AND message LIKE '{_ALONE_MARK}%')
 """
 
 
@@ -102,7 +103,7 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
         if not capabilities.is_unsupported(operation):
             continue
         consequence = f"; {_CONSEQUENCES[operation]}" if operation in _CONSEQUENCES else ""
-        message = f"{_UNSUPPORTED}{contract.by_name(operation).title} ({why}){consequence}"
+        message = f"{_UNSUPPORTED_MARK}{contract.by_name(operation).title} ({why}){consequence}"
         parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
         if number := run(connection, _SKIP, parameters).rowcount:
             marked[operation] = number
@@ -153,15 +154,15 @@ def probe_missing(engine: Engine, ledger_id: int, backend: BackendWrites, *, pro
     if organization_id is None:
         return
     random.shuffle(missing)
-    for operation, plain in missing:
+    for operation, without_roles in missing:
         try:
             # Items were written without roles because the backend lacked the path with roles.
-            exists = backend.has_operation(operation, organization_id, with_roles=bool(plain))
+            exists = backend.has_operation(operation, organization_id, with_roles=bool(without_roles))
         except ClientError:
             return
         if exists:
             with writing(engine) as connection:
-                _restore(connection, ledger_id, operation, without_roles=bool(plain))
+                _restore(connection, ledger_id, operation, without_roles=bool(without_roles))
         elif not probe_all:
             return
 

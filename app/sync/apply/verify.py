@@ -48,6 +48,8 @@ from app.sync.plan.selection import Selection
 from app.sync.plan.tables import drop_temporary
 
 _STAGED_AT_ONCE = 5000
+"""Items that one transaction stores."""
+
 _SIDE_BY_SIDE = 64
 """Containers whose users are in memory at the same time."""
 

@@ -1,15 +1,29 @@
-"""Lists and numbers of failed items, for the console, notifications and metrics."""
+"""Lists and counts the failed items, for the console, notifications and metrics."""
 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import run
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.items import ITEM_KINDS, ItemKey
+
+
+class FailureKey(NamedTuple):
+    """The key of a failure: an item, and whether its delete failed."""
+
+    kind: str
+    organization_id: str
+    container_id: str
+    item_id: str
+    deleting: bool
+
+    @property
+    def item(self) -> ItemKey:
+        return ItemKey(*self[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +39,10 @@ class Failure:
     retry_at: int
     parked: bool
     message: str
+
+    @property
+    def key(self) -> FailureKey:
+        return FailureKey(self.kind, self.organization_id, self.container_id, self.item_id, self.deleting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +158,7 @@ class SameFailures:
 _GROUPS = f"""
 SELECT message, MIN(organization_id) AS first, MAX(organization_id) AS last, MIN(failing_since) AS since,
   COUNT(CASE WHEN parked THEN 1 END) AS parked,
-  {", ".join(f"COUNT(CASE WHEN kind = '{kind}' THEN 1 END) AS of_{kind}" for kind in ITEM_KINDS)}
+  {", ".join(f"COUNT(CASE WHEN kind = '{kind}' THEN 1 END) AS of_{kind.lower()}" for kind in ITEM_KINDS)}
 FROM ({{failures}}) AS failed
 GROUP BY message ORDER BY COUNT(*) DESC, message LIMIT :limit
 """
@@ -164,7 +182,7 @@ def failure_groups(
         SameFailures(
             row.message,
             row.first if row.first == row.last else None,
-            {kind: items for kind, items in zip(ITEM_KINDS, row[5:], strict=True) if items},
+            {kind: items for kind in ITEM_KINDS if (items := getattr(row, f"of_{kind.lower()}"))},
             row.parked,
             row.since,
         )
@@ -172,7 +190,7 @@ def failure_groups(
     ]
 
 
-_WITHIN = ("organization_id", "container_id", "item_id", "deleting")
+_WITHIN = FailureKey._fields[1:]
 """The order of failures of one kind."""
 
 _PAGE = f"""
@@ -188,7 +206,7 @@ def failures_page(
     *,
     parked: bool,
     like: FailureGroup | None = None,
-    after: tuple[str, str, str, str, bool] | None = None,
+    after: FailureKey | None = None,
     limit: int = 50,
 ) -> list[Failure]:
     """A page of failures, parked or waiting, ordered by key: kind, organization, container, item and ``deleting``.
@@ -207,9 +225,9 @@ def failures_page(
         parameters["organization_id"] = like.organization_id
     failures: list[Failure] = []
     for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
-        if after is not None and kind < after[0]:
+        if after is not None and kind < after.kind:
             continue
-        behind = "" if after is None or kind > after[0] else _after(after, like, parameters)
+        behind = "" if after is None or kind > after.kind else _after(after, like, parameters)
         page = run(
             connection,
             _PAGE,
@@ -224,10 +242,9 @@ def failures_page(
     return failures
 
 
-def _after(key: tuple[str, str, str, str, bool], like: FailureGroup, parameters: dict[str, object]) -> str:
+def _after(key: FailureKey, like: FailureGroup, parameters: dict[str, object]) -> str:
     """The condition on the failures of the kind of ``key`` that follow it. Adds its values to ``parameters``."""
     # In an organization, the range of the index begins with the container.
     columns = _WITHIN if like.organization_id is None else _WITHIN[1:]
-    for name, value in zip(_WITHIN, key[1:], strict=True):
-        parameters[f"last_{name}"] = value
+    parameters |= {f"last_{name}": getattr(key, name) for name in _WITHIN}
     return f"AND ({', '.join(f'f.{name}' for name in columns)}) > ({', '.join(f':last_{name}' for name in columns)})"

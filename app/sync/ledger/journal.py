@@ -114,7 +114,10 @@ class SentCall:
 
 
 _PAGE = 20
+"""Calls that are read together."""
+
 _MAX_CALLS = 400
+"""Calls among which that of an item is searched."""
 
 # The items of a call are neighbours, so the last call that begins before an item contains it. Items that were detached
 # from a delete are exceptions.

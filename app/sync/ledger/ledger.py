@@ -58,14 +58,10 @@ def open_ledger(engine: Engine, base_url: str, api_key: str, clock: Clock) -> Le
 
 def is_another_workspace(connection: Connection, base_url: str, api_key: str) -> bool:
     """Whether the last run synchronized another API key of this backend, and this one was never used."""
-    used = ledger_in_use(connection)
-    if used is None:
-        return False
     digest = hashlib.sha256(api_key.encode()).hexdigest()
-    rows = run(connection, "SELECT ledger_id, base_url, api_key_digest FROM ledger").all()
-    same = [row for row in rows if row.base_url == base_url.rstrip("/")]
-    known = any(row.api_key_digest == digest for row in same)
-    return not known and any(row.ledger_id == used for row in same)
+    query = "SELECT ledger_id, api_key_digest FROM ledger WHERE base_url = :base_url"
+    digests = {row.ledger_id: row.api_key_digest for row in run(connection, query, {"base_url": base_url.rstrip("/")})}
+    return digest not in digests.values() and ledger_in_use(connection) in digests
 
 
 def ledger_in_use(connection: Connection) -> int | None:

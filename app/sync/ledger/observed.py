@@ -1,4 +1,4 @@
-"""Observed items: stores what a verify read from the backend, and corrects the ledger.
+"""Stores the items that a verify has read from the backend, and corrects the ledger by them.
 
 ``stage_observed`` fills ``observed_item``. The other functions compare it with the ledger: items in set operations,
 their fields by page. Afterwards the ledger agrees with the backend about Usher's own items, so that the next plan finds
@@ -18,6 +18,8 @@ from app.sync.ledger.tables import ObservedItemRow
 _OBSERVED = ObservedItemRow.__table__
 
 PAGE = 2000
+"""Items whose fields are compared together."""
+
 FOREIGN_NAMED = 100
 """The maximum of foreign items that a report names."""
 
@@ -173,22 +175,21 @@ _SEEN = {
     "access_role": "CASE WHEN o.known LIKE '%role%' THEN o.access_role ELSE l.access_role END",
     "disabled": "CASE WHEN o.known LIKE '%disabled%' THEN o.disabled ELSE l.disabled END",
 }
+"""Column of the ledger → its value after a verify."""
 
 
 def update_observed(connection: Connection, ledger_id: int) -> int:
     """Sets parents, access types, roles and states to the observed ones, and returns how many items differed."""
-    seen = {name: expression.replace("l.", "ledger_item.") for name, expression in _SEEN.items()}
-    differs = " OR ".join(f"ledger_item.{name} <> {expression}" for name, expression in seen.items())
     return run(
         connection,
         """
-        UPDATE ledger_item SET {changes} FROM observed_item o
-        WHERE ledger_item.ledger_id = :ledger_id AND {same} AND ({differs})
+        UPDATE ledger_item AS l SET {changes} FROM observed_item o
+        WHERE l.ledger_id = :ledger_id AND {same} AND ({differs})
         """,
         {"ledger_id": ledger_id},
-        changes=", ".join(f"{name} = {expression}" for name, expression in seen.items()),
-        same=_SAME.replace("l.", "ledger_item."),
-        differs=differs,
+        changes=", ".join(f"{name} = {expression}" for name, expression in _SEEN.items()),
+        same=_SAME,
+        differs=" OR ".join(f"l.{name} <> {expression}" for name, expression in _SEEN.items()),
     ).rowcount
 
 
@@ -197,11 +198,11 @@ def confirm_observed(connection: Connection, ledger_id: int) -> None:
     run(
         connection,
         """
-        UPDATE ledger_item SET certain = TRUE FROM observed_item o
-        WHERE ledger_item.ledger_id = :ledger_id AND NOT ledger_item.certain AND {same} AND {shown}
+        UPDATE ledger_item AS l SET certain = TRUE FROM observed_item o
+        WHERE l.ledger_id = :ledger_id AND NOT l.certain AND {same} AND {shown}
         """,
         {"ledger_id": ledger_id},
-        same=_SAME.replace("l.", "ledger_item."),
+        same=_SAME,
         shown=_ALL_SHOWN,
     )
 
@@ -226,7 +227,7 @@ _DESIRED = {
     "folderUser": ("model_user", "a.user_id = o.item_id"),
     "documentUser": ("model_user", "a.user_id = o.item_id"),
 }
-"""Kind → the table of the access model with its fields."""
+"""Kind → the table of the access model with its fields, and the condition for the row of an item."""
 
 
 def to_compare(connection: Connection, ledger_id: int, kind: str) -> Iterator[Sequence[Compared]]:
@@ -263,18 +264,17 @@ def store_digests(connection: Connection, ledger_id: int, digests: Sequence[tupl
     )
 
 
-_FOREIGN = """
-    FROM observed_item o WHERE o.ledger_id = :ledger_id AND NOT EXISTS (
-        SELECT 1 FROM ledger_item l WHERE l.ledger_id = o.ledger_id AND l.kind = o.kind
-        AND l.organization_id = o.organization_id AND l.container_id = o.container_id AND l.item_id = o.item_id)
+_FOREIGN = f"""
+    FROM observed_item o WHERE o.ledger_id = :ledger_id
+    AND NOT EXISTS (SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND {_SAME})
 """
 
 
 def find_foreign(connection: Connection, ledger_id: int) -> tuple[dict[str, int], list[str]]:
     """Items that are not in the ledger: the number of each kind, and the names of the first ones."""
     parameters: dict[str, object] = {"ledger_id": ledger_id, "named": FOREIGN_NAMED}
-    rows = run(connection, f"SELECT o.kind, count(*) AS number {_FOREIGN} GROUP BY o.kind", parameters)
-    counts = {str(kind): int(str(number)) for kind, number in rows}
+    rows = run(connection, f"SELECT o.kind, count(*) AS number {_FOREIGN} GROUP BY o.kind ORDER BY o.kind", parameters)
+    counts = {row.kind: row.number for row in rows}
     named = run(
         connection,
         f"""
@@ -283,7 +283,4 @@ def find_foreign(connection: Connection, ledger_id: int) -> tuple[dict[str, int]
         """,
         parameters,
     )
-    return counts, [
-        " ".join([str(kind), " / ".join(dict.fromkeys(str(part) for part in (organization, container, item) if part))])
-        for kind, organization, container, item in named
-    ]
+    return counts, [f"{kind} {' / '.join(dict.fromkeys(filter(None, key)))}" for kind, *key in named]

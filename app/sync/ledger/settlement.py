@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -48,14 +49,13 @@ _COMPLETE = frozenset({"add_users", "update_users", "add_users_to_groups", "add_
 """Operations that set all columns that their items use, so that each of them confirms its item alone."""
 
 _DEFAULTS: Mapping[str, str] = {
-    "digest": "''",
-    "parent_id": "''",
-    "access_type": "''",
-    "access_role": "''",
+    **dict.fromkeys(("digest", "parent_id", "access_type", "access_role"), "''"),
     "disabled": "FALSE",
 }
+"""Column of the ledger → its default, as an SQL expression."""
 
 _KEY = "kind, organization_id, container_id, item_id"
+_AMONG = "p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))"
 
 UNCONFIRMED_VALUES = """'', '', CASE WHEN p.operation = 'update_document_access' THEN '?' ELSE '' END, '', FALSE, FALSE,
     CAST(NULL AS BIGINT)"""
@@ -111,6 +111,7 @@ class Settlement:
 
     @property
     def changes_ledger(self) -> bool:
+        """Whether its items change rows of the ledger."""
         return any(
             (self.done, self.deleted, self.unsupported, self.left_behind, self.unknown, self.unconfirmed, self.lost)
         )
@@ -183,7 +184,6 @@ class _SettlementWriter:
     def __init__(self, connection: Connection, settlement: Settlement) -> None:
         self._connection = connection
         self._base = {"ledger_id": settlement.ledger_id, "plan_id": settlement.plan_id}
-        self._among = "p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))"
 
     def accept(self, operation: str, ordinals: Sequence[int]) -> None:
         """Stores what the operation set. An add sets all columns."""
@@ -199,7 +199,7 @@ class _SettlementWriter:
                                      gone_at)
             SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id, {values},
                    {known}, CAST(NULL AS BIGINT)
-            FROM plan_item p WHERE {self._among}
+            FROM plan_item p WHERE {_AMONG}
             ON CONFLICT (ledger_id, {_KEY}) DO UPDATE
             SET {changed}, certain = {_CONFIRMED_BY_THE_LAST if of_several else "TRUE"}, gone_at = NULL
             """,
@@ -229,7 +229,7 @@ class _SettlementWriter:
             INSERT INTO untold_item (ledger_id, operation, plain, {_KEY})
             SELECT CAST(:ledger_id AS INTEGER), CAST(:operation AS TEXT), {"TRUE" if without_roles else "FALSE"},
                    p.kind, p.organization_id, p.container_id, p.item_id
-            FROM plan_item p WHERE {self._among}
+            FROM plan_item p WHERE {_AMONG}
             ON CONFLICT DO NOTHING
             """,
             ordinals,
@@ -244,7 +244,7 @@ class _SettlementWriter:
                                      gone_at)
             SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
                    {UNCONFIRMED_VALUES}
-            FROM plan_item p WHERE {self._among} AND p.action <> 'delete'
+            FROM plan_item p WHERE {_AMONG} AND p.action <> 'delete'
             {UNCONFIRM_ON_CONFLICT}
             """,
             ordinals,
@@ -261,7 +261,7 @@ class _SettlementWriter:
                 UPDATE ledger_item SET certain = FALSE WHERE ({columns}) IN (
                     SELECT CAST(:ledger_id AS INTEGER), k.kind, p.organization_id
                         {", p.item_id" if container != "organization" else ""}
-                    FROM plan_item p CROSS JOIN ({below}) k WHERE {self._among} AND p.kind = '{container}'
+                    FROM plan_item p CROSS JOIN ({below}) k WHERE {_AMONG} AND p.kind = '{container}'
                 )
                 """,
                 ordinals,
@@ -276,7 +276,7 @@ class _SettlementWriter:
                 SELECT CAST(:ledger_id AS INTEGER), k.kind, p.item_id, p.organization_id
                 FROM plan_item p
                 CROSS JOIN (SELECT 'folderUser' AS kind UNION SELECT 'documentUser' UNION SELECT 'groupMember') k
-                WHERE {self._among}
+                WHERE {_AMONG}
             )
             """,
             ordinals,
@@ -287,9 +287,7 @@ class _SettlementWriter:
     ) -> None:
         """Sets the status of plan items, and with ``covered`` that of the items that they cover."""
         values = {"status": status.value, "message": message}
-        self._run(
-            f"UPDATE plan_item AS p SET status = :status, message = :message WHERE {self._among}", ordinals, **values
-        )
+        self._run(f"UPDATE plan_item AS p SET status = :status, message = :message WHERE {_AMONG}", ordinals, **values)
         if covered is not None:
             self._run(
                 """
@@ -312,7 +310,7 @@ class _SettlementWriter:
         """Queries for the keys of the items and of what they cover. A union of both would use no index."""
         key = "CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id"
         covered = "p.plan_id = :plan_id AND p.covered_by IN (@numbers(ordinals))"
-        return (f"SELECT {key} FROM plan_item p WHERE {self._among}", f"SELECT {key} FROM plan_item p WHERE {covered}")
+        return (f"SELECT {key} FROM plan_item p WHERE {_AMONG}", f"SELECT {key} FROM plan_item p WHERE {covered}")
 
     def _run(self, sql: str, ordinals: Sequence[int], **parameters: object) -> None:
         if ordinals:
@@ -330,18 +328,18 @@ def store_counts(connection: Connection, run_id: str, counts: Mapping[str, objec
     return bool(cancelled)
 
 
-def is_still(connection: Connection, run_id: str, status: str) -> bool:
+def is_still(connection: Connection, run_id: str, status: Literal["verifying", "applying"]) -> bool:
     """Whether the run still has this status. Locks its row until this transaction ends.
 
     A process that lost the lock unnoticed must not write what it sent or read: another process has ended its run.
     """
-    what, lock = "1", ""
+    columns, lock = "1", ""
     if not is_sqlite(connection):
         # A process that is frozen in the transaction must not block the process that takes over.
-        what, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
+        columns, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
     rows = run(
         connection,
-        f"SELECT {what} FROM run WHERE run_id = :run_id AND status = :status {lock}",
+        f"SELECT {columns} FROM run WHERE run_id = :run_id AND status = :status {lock}",
         {"run_id": run_id, "status": status},
     )
     return rows.first() is not None

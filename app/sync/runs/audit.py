@@ -1,4 +1,4 @@
-"""Audit rows of actions on runs, reads of the directory, and forgotten sources."""
+"""Writes audit rows about actions on runs, reads of the directory, and forgotten sources."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING

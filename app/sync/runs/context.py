@@ -1,4 +1,4 @@
-"""The context of a run that is executed: the base of its plan, entries of its report, its status at the end.
+"""Keeps the context of a run that is executed, and derives from it the base of plans, the report and the final status.
 
 The rules: ``app/sync/runs/README.md``, "Bases" and "Ends".
 """
@@ -34,8 +34,8 @@ REGULAR_ENDS = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD})
 _MAX_PLANS = 500
 """After more plans of organizations or users, everything is planned."""
 
-_PROBLEMS_SHOWN = 20
 _MAX_REPORTED = 20
+"""The maximum of problems, and of unknown ids, that a report contains."""
 
 _UNKNOWN_ORGANIZATIONS = """
 SELECT selected.value FROM (@list(organization_ids)) AS selected
@@ -147,7 +147,8 @@ def final_status(
         own_counts = read_run_counts(connection, context.plan_id)
         counts = add_counts(context.before, own_counts)
         left_behind, any_skipped = _skipped_items(connection, context.plan_id)
-        unsettled = any_skipped or _any_writes_wait(own_counts) or total(counts, "failed", "parked") > 0
+        failed = total(counts, ItemStatus.FAILED, ItemStatus.PARKED)
+        unsettled = any_skipped or _any_writes_wait(own_counts) or failed > 0
         if left_behind:
             context.report["leftBehind"] = left_behind
         values["counts"] = counts
@@ -177,7 +178,7 @@ def directory_report(report: RefreshReport) -> RunReport:
         findings["retainedSources"] = list(report.retained_sources)
     if report.problems.total:
         findings["problemCounts"] = {str(sort): number for sort, number in report.problems.counts.items()}
-        findings["problems"] = [str(problem) for problem in report.problems.listed[:_PROBLEMS_SHOWN]]
+        findings["problems"] = [str(problem) for problem in report.problems.listed[:_MAX_REPORTED]]
     return findings
 
 

@@ -1,4 +1,4 @@
-"""Reads the directory into the access model, or checks it without a change.
+"""Reads the directory into the access model, checks it without a change, forgets a source, or exports the access model.
 
 ``read_directory`` is the first step of every run, and a command: decisions use the result at once. ``check`` reads into
 a temporary database.
@@ -17,17 +17,17 @@ from app.access.pending import CoveredByRun
 from app.access.problem_list import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard
 from app.access.refresh.losses import losses_in_words
-from app.access.refresh.reads import Losses, StagedRead
+from app.access.refresh.reads import StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
 from app.access.refresh.sources import SourceError, confirm_pushed
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
-from app.access.source_states import SourceState, source_states
+from app.access.source_states import source_states
 from app.access.stored_problems import count_problems
 from app.directory.casting import object_from_record
 from app.directory.source import Source, Verdict
 from app.directory.source_settings import GuardSettings
-from app.foundation.clock import Clock, from_epoch_ms, utc_text
+from app.foundation.clock import Clock
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.tables import METADATA
 from app.foundation.text import quoted
@@ -300,72 +300,6 @@ def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress 
         finally:
             engine.dispose()
     return CheckReport(sources=report.sources, counts=counts, problems=report.problems)
-
-
-def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]:
-    """The report for ``--json``. orjson shows guards, groups and counts by their attributes."""
-    fields: dict[str, object] = {
-        "sources": [
-            {
-                "name": source.name,
-                "verdict": source.verdict.value,
-                "reason": source.reason,
-                "records": source.records,
-                "malformed": source.malformed,
-                "seconds": round(source.seconds, 3),
-                "answered": source.answered or "everything",
-                "refused": source.refused,
-                "losses": objects_from_losses(source.losses),
-                "guard": source.guard,
-            }
-            for source in report.sources
-        ],
-        "problemCount": report.problems.total,
-        "problemCounts": dict(report.problems.counts),
-        "problems": [
-            {"sort": problem.sort.value, "source": problem.source, "place": problem.place, "reason": problem.reason}
-            for problem in report.problems.listed
-        ],
-        "problemGroups": report.problems.groups,
-    }
-    if isinstance(report, CheckReport):
-        return fields | {"counts": dict(report.counts)}
-    return fields | {
-        "revision": report.revision,
-        "changed": report.changed,
-        "changes": {kind: change for kind, change in report.changes.items() if change.any},
-        "retainedSources": list(report.retained_sources),
-        "seconds": round(report.seconds, 3),
-    }
-
-
-def objects_from_losses(losses: Losses) -> list[dict[str, object]]:
-    """Losses as JSON objects. ``kept`` is null if it was not counted."""
-    return [{"kind": kind, "gone": gone, "kept": kept} for kind, (gone, kept) in losses.items()]
-
-
-def object_from_state(state: SourceState) -> dict[str, object]:
-    """The state of a source as a JSON object. Times are ISO 8601."""
-
-    def moment(ms: int | None) -> str | None:
-        return None if ms is None else utc_text(from_epoch_ms(ms))
-
-    return {
-        "name": state.name,
-        "configured": state.is_configured,
-        "records": state.records,
-        "verdict": state.last_verdict,
-        "reason": state.last_reason,
-        "answered": state.last_answered or "everything",
-        "seconds": state.last_read_seconds,
-        "readAt": moment(state.last_read_at),
-        "readWellAt": moment(state.last_good_at),
-        "readAsAWholeAt": moment(state.last_full_at),
-        "tellsChanges": state.reports_changes,
-        "refused": str(state.refusal or ""),
-        "lastRefusal": str(state.last_refusal or ""),
-        "lastRefusedAt": moment(state.last_refused_at),
-    }
 
 
 def export(engine: Engine) -> Iterator[dict[str, object]]:

@@ -1,10 +1,11 @@
-"""The list of past runs with its filters, and what happened in them since a time."""
+"""Lists past runs, and sums up what they did since a time."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, select
 
@@ -23,6 +24,7 @@ AUTOMATIC = {"schedule": ("schedule", "verify_schedule"), "changes": (CHANGES,),
 
 MAX_RECAPPED = 1_000
 """The most runs that a recap contains: the latest."""
+
 _MAX_ASKERS = 50
 
 
@@ -99,6 +101,14 @@ SELECT dry_run, status, counts, COUNT(*) AS runs FROM (
 """
 
 
+class ItemGroup(NamedTuple):
+    """Items of one kind, action and status."""
+
+    kind: str
+    action: str
+    status: str
+
+
 @dataclass(frozen=True, slots=True)
 class Recap:
     """The sums over the runs that were requested since a time, and have ended."""
@@ -110,51 +120,48 @@ class Recap:
     previews: int
     failed: int
     """Those that failed."""
-    items: Mapping[tuple[str, str, str], int]
-    """Kind, action and status of items → number, without previews."""
+    items: Mapping[ItemGroup, int]
+    """The number of items, without previews."""
     is_cut: bool
-    """Whether there are more than ``MAX_RECAPPED`` runs."""
+    """Whether it contains ``MAX_RECAPPED`` runs, so that there may be more."""
 
     def total(self, status: str) -> int:
         """The number of items with this status."""
-        return sum(number for (_, _, outcome), number in self.items.items() if outcome == status)
+        return sum(number for group, number in self.items.items() if group.status == status)
 
     def done(self) -> dict[str, dict[str, int]]:
         """Kind → action → the number of items that were changed."""
         changed: dict[str, dict[str, int]] = {}
-        for (kind, action, status), number in self.items.items():
-            if status == ItemStatus.DONE:
-                changed.setdefault(kind, {})[action] = number
+        for group, number in self.items.items():
+            if group.status == ItemStatus.DONE:
+                changed.setdefault(group.kind, {})[group.action] = number
         return changed
 
 
 def recap(connection: Connection, since: datetime) -> Recap:
     """What the runs since then did. One statement, in which runs that are alike are one row."""
-    numbers: Counter[str] = Counter()
-    items: Counter[tuple[str, str, str]] = Counter()
     rows = run(connection, _SINCE, {"since": epoch_ms(since), "limit": MAX_RECAPPED}).all()
-    for dry_run, status, encoded, runs in rows:
-        numbers["all"] += runs
-        if dry_run:
-            numbers["previews"] += runs
-            continue
-        numbers["runs"] += runs
-        numbers["failed"] += runs if status == RunStatus.FAILED else 0
-        items_of_runs = Counter({key: number * runs for key, number in _items(json.loads(encoded))})
-        numbers["busy"] += runs if any(outcome == ItemStatus.DONE for _, _, outcome in items_of_runs) else 0
-        items += items_of_runs
+    synced = [row for row in rows if not row.dry_run]
+    items: Counter[ItemGroup] = Counter()
+    busy = 0
+    for row in synced:
+        numbers = _by_group(json.loads(row.counts))
+        busy += row.runs if any(group.status == ItemStatus.DONE for group in numbers) else 0
+        items += Counter({group: number * row.runs for group, number in numbers.items()})
     return Recap(
-        runs=numbers["runs"],
-        busy=numbers["busy"],
-        previews=numbers["previews"],
-        failed=numbers["failed"],
+        runs=sum(row.runs for row in synced),
+        busy=busy,
+        previews=sum(row.runs for row in rows if row.dry_run),
+        failed=sum(row.runs for row in synced if row.status == RunStatus.FAILED),
         items=items,
-        is_cut=numbers["all"] >= MAX_RECAPPED,
+        is_cut=sum(row.runs for row in rows) >= MAX_RECAPPED,
     )
 
 
-def _items(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Iterator[tuple[tuple[str, str, str], int]]:
-    for kind, actions in counts.items():
-        for action, outcomes in actions.items():
-            for outcome, number in outcomes.items():
-                yield (kind, action, outcome), number
+def _by_group(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Mapping[ItemGroup, int]:
+    return {
+        ItemGroup(kind, action, status): number
+        for kind, actions in counts.items()
+        for action, numbers in actions.items()
+        for status, number in numbers.items()
+    }

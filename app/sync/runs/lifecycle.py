@@ -136,11 +136,12 @@ class Runs:
         return self._find_id(_PLAN.c.plan_id, prefix, "plan", latest)
 
     def _find_id(
-        self, ids: Column[str], prefix: str, what: str, latest: Select[tuple[str | None]], of_latest: str = ""
+        self, ids: Column[str], prefix: str, noun: str, latest: Select[tuple[str | None]], of_latest: str = ""
     ) -> str:
+        """``noun``: the name of what is searched, in messages. ``of_latest``: in those about the ``latest``."""
         with reading(self.engine) as connection:
             if prefix == LATEST:
-                what = of_latest or what
+                noun = of_latest or noun
                 matches = [str(row_id) for row_id in connection.execute(latest.limit(1)).scalars()]
             else:
                 query = select(ids).where(func.substr(ids, 1, len(prefix)) == prefix).order_by(ids.desc()).limit(2)
@@ -148,9 +149,9 @@ class Runs:
                 exact = connection.execute(select(ids).where(ids == prefix)).scalar()
                 matches = [exact] if exact is not None else matches
         if len(matches) > 1:
-            raise RunNotFoundError(f"more than one {what} begins with {prefix}, as {matches[0]} and {matches[1]}")
+            raise RunNotFoundError(f"more than one {noun} begins with {prefix}, as {matches[0]} and {matches[1]}")
         if not matches or not prefix:
-            raise RunNotFoundError(f"there is no {what} yet" if prefix == LATEST else f"there is no {what} {prefix}")
+            raise RunNotFoundError(f"there is no {noun} yet" if prefix == LATEST else f"there is no {noun} {prefix}")
         return str(matches[0])
 
     def recent(self, limit: int = 50) -> list[Run]:

@@ -37,7 +37,7 @@ _SERVER_KEEPALIVES = text(
         set_config('tcp_keepalives_count', '3', FALSE), set_config('tcp_user_timeout', '9000', FALSE)
     """
 )
-"""The server detects a dead client as fast. Otherwise a node without power or network would keep the lock for hours."""
+"""The server detects a dead client within ten seconds. Otherwise a node without power would keep the lock for hours."""
 
 
 class SyncLock(Protocol):

@@ -1,4 +1,4 @@
-"""The report of a run as sentences."""
+"""Renders the report of a run as sentences."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -246,8 +246,8 @@ class Run:
         by = f" by {self.decided_by}" if self.decided_by else ""
         why = f" ({self.decision_reason})" if self.decision_reason else ""
         came_late = self.decision == "cancelled" and self.status is not RunStatus.CANCELLED
-        what = "asked to be cancelled" if came_late else self.decision
-        return f"{what} on {self.decided_at:%Y-%m-%d %H:%M} UTC{by}{why}"
+        decision = "asked to be cancelled" if came_late else self.decision
+        return f"{decision} on {self.decided_at:%Y-%m-%d %H:%M} UTC{by}{why}"
 
     @property
     def last_decision(self) -> "Run | None":
@@ -268,7 +268,7 @@ class Run:
         for actions in self.counts.values():
             for action, outcomes in actions.items():
                 settled = sum(number for outcome, number in outcomes.items() if outcome != ItemStatus.PLANNED)
-                numbers[action] = numbers.get(action, 0) + outcomes.get("planned", 0) - settled
+                numbers[action] = numbers.get(action, 0) + outcomes.get(ItemStatus.PLANNED, 0) - settled
         return {action: number for action, number in numbers.items() if number}
 
 

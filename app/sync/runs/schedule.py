@@ -21,7 +21,9 @@ _LOOK_BACK = (
     timedelta(hours=1),
     *(timedelta(days=days) for days in (1, 8, 32, 366, 8 * 366)),
 )
-"""The last one covers 29 February across a century that is not a leap year."""
+"""The spans in which the latest due time is searched. The last one covers 29 February across a century that is not a
+leap year."""
+
 _FIX = 'write five cron fields, such as "*/15 * * * *", or an interval, such as "every 15m"'
 
 _INTERVAL = re.compile(r"every\s+(?P<count>[1-9][0-9]{0,5})\s*(?P<unit>[smhd])")

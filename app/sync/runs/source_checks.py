@@ -1,6 +1,6 @@
 """Warns of reads that a refresh would refuse or that look incomplete.
 
-For check, preview and doctor. ``app/access/refresh/guard.py`` refuses reads.
+Check, preview and doctor show the warnings. ``app/access/refresh/guard.py`` refuses reads.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -76,6 +76,7 @@ class SourceRead:
     """Whether any record lacks its origin."""
     began: datetime = EPOCH
     cursor_refused: str = ""
+    """Why the source refused its cursor. Empty if it did not."""
     complete_end: End | None = None
     """The end of the complete read, while later changes are read."""
     complete_kinds: Counter[str] = field(default_factory=Counter)

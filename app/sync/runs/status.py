@@ -1,4 +1,4 @@
-"""The current status of synchronization: held deletes, the last failure, the last start.
+"""Reads the current status of synchronization: held deletes, the last failure, the last start.
 
 Each run holds the deletes over the limits again, and earlier runs can still be approved. The deletes held *now* are
 those of the last full run, and of narrower runs since.

@@ -1,4 +1,4 @@
-"""Workers: their rows, and the thread with which each updates its own.
+"""Reads the rows of workers, and updates that of a worker in a thread.
 
 Each worker updates its row regularly and deletes it when it stops. An old row belongs to a worker that was killed or
 has lost the database. If the database is unavailable, or on SQLite busy with a large plan, a heartbeat is late.

@@ -17,7 +17,7 @@ from app.http.tokens import TokenSet
 from app.service.admin.auth import AdminAuth
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
-from app.sync.ledger.failure_lists import FailureGroup, failures_page
+from app.sync.ledger.failure_lists import FailureGroup, FailureKey, failures_page
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
@@ -112,7 +112,7 @@ def test_failures_are_found_by_each_filter(world: PlanningWorld) -> None:
                 world.ledger_id,
                 parked=parked,
                 like=like,
-                after=pages[-1] if pages else None,
+                after=FailureKey(*pages[-1]) if pages else None,
                 limit=7,
             ):
                 pages += [(one.kind, one.organization_id, one.container_id, one.item_id, one.deleting) for one in page]
@@ -209,7 +209,9 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
         affected(connection, "large")
         changed_users(connection, "large")
         list_access(connection, "large", after=100)
-        failures_page(connection, world.ledger_id, parked=True, after=("folder", "acme", "", "f100", False))
+        failures_page(
+            connection, world.ledger_id, parked=True, after=FailureKey("folder", "acme", "", "f100", deleting=False)
+        )
         failures_page(
             connection, world.ledger_id, parked=True, like=FailureGroup(kind="folder", organization_id="acme")
         )

@@ -17,6 +17,7 @@ from app.access.export import export_records, model_counts
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.access.revisions import current_revision, latest_revision
 from app.access.source_states import SourceState, source_states
+from app.commands.directory_wire import object_from_report
 from app.commands.schema import METADATA
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Source, Verdict
 from app.foundation.database.engine import open_engine, reading
@@ -27,7 +28,6 @@ from app.sync.runs.directory_reads import (
     check,
     export,
     forget,
-    object_from_report,
     read_directory,
 )
 from tests.tables import make_tables

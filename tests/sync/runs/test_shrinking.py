@@ -13,6 +13,7 @@ from app.access.export import export_records, model_counts
 from app.access.records import AccessRole, Fill, Membership, Organization, Record, User
 from app.access.refresh.reads import Losses
 from app.access.source_states import source_states
+from app.commands.directory_wire import object_from_report
 from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.mapping.source import MappedSource
@@ -25,7 +26,6 @@ from app.sync.runs.directory_reads import (
     UnknownSourceError,
     forget,
     losses_sentences,
-    object_from_report,
     read_directory,
 )
 from tests.tables import make_tables

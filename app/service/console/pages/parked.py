@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -24,6 +23,7 @@ from app.sync.ledger.failure_lists import (
     Failure,
     FailureCount,
     FailureGroup,
+    FailureKey,
     SameFailures,
     count_failures,
     failure_groups,
@@ -152,30 +152,12 @@ def _items_like(console: Console, like: FailureGroup) -> tuple[ItemKey, ...]:
             if ledger_id is not None:
                 remaining = MAX_RETRIED - len(failures)
                 failures += failures_page(connection, ledger_id, parked=parked, like=like, limit=remaining)
-    return tuple(_key_of(failure).item for failure in failures)
-
-
-class FailureKey(NamedTuple):
-    """The key of a failure: an item, and whether its delete failed."""
-
-    kind: str
-    organization_id: str
-    container_id: str
-    item_id: str
-    deleting: bool
-
-    @property
-    def item(self) -> ItemKey:
-        return ItemKey(*self[:-1])
-
-
-def _key_of(failure: Failure) -> FailureKey:
-    return FailureKey(*(getattr(failure, name) for name in FailureKey._fields))
+    return tuple(failure.key.item for failure in failures)
 
 
 def format_key(failure: Failure) -> str:
     """The key of a failure, as forms and cursors contain it."""
-    return json.dumps(_key_of(failure), ensure_ascii=False)
+    return json.dumps(failure.key, ensure_ascii=False)
 
 
 def _parse_key(text: str, like: FailureGroup = _ANY) -> FailureKey | None:
