@@ -40,6 +40,12 @@ _COUNT = """
 SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :limit) AS counted
 """
 
+_COUNT_EACH = """
+SELECT requested.value AS id, (SELECT COUNT(*) FROM (
+  SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :limit) AS counted) AS records
+FROM (@list(ids)) AS requested
+"""
+
 _OUTER = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
 
 _RELATED: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -117,3 +123,13 @@ def count_related(connection: Connection, kind: str, organization_id: str, item_
         name: int(run(connection, _COUNT, parameters, table=table, of=of).scalar_one())
         for name, (table, of) in _RELATED[kind].items()
     }
+
+
+def count_each(
+    connection: Connection, kind: str, organization_id: str, item_ids: Collection[str], name: str
+) -> dict[str, int]:
+    """The count ``name`` of ``count_related`` for each of these records."""
+    table, of = _RELATED[kind][name]
+    parameters = {"organization_id": organization_id, "ids": json_list(item_ids), "limit": MAX_COUNT + 1}
+    rows = run(connection, _COUNT_EACH, parameters, table=table, of=of.replace(":id", "requested.value"))
+    return {row.id: int(row.records) for row in rows}

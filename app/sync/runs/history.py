@@ -87,6 +87,12 @@ def recent_runs(
     return [run_from(row) for row in connection.execute(query)]
 
 
+def find_runs(connection: Connection, run_ids: Sequence[str]) -> dict[str, Run]:
+    """The runs that have one of these ids, by id."""
+    rows = connection.execute(select(RUN).where(RUN.c.run_id.in_(run_ids)))
+    return {row.run_id: run_from(row) for row in rows}
+
+
 def askers(connection: Connection) -> list[str]:
     """The names of those who requested runs, in alphabetical order."""
     query = select(RUN.c.asked_by).where(RUN.c.asked_by.is_not(None)).distinct().order_by(RUN.c.asked_by)

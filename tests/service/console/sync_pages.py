@@ -225,6 +225,9 @@ def visit_ledger_items(visitors: Visitors) -> None:
             kept | organization | {"certain": True},
         ],
     )
+    note = document | {"item_id": "note", "action": "add", "operation": "add_documents", "status": "done"}
+    run = _planned(office, [note])
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
     _failures(office, [document | {"parked": True, "deleting": True, "failures": 10}, document, user])
     for one in (user, document, document | {"item_id": "note"}, organization, document | {"item_id": "unheard-of"}):
         asked = {"kind": one["kind"], "organization": one["organization_id"], "container": one["container_id"]}

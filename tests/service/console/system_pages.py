@@ -18,6 +18,7 @@ from app.service.admin.settings import AdminSettings
 from app.service.console.examinations import ExaminationError, ExaminationFinding, begin_examination, run_examination
 from app.service.console.settings import ConsoleSettings, OidcSettings, Role
 from app.service.console.urls import address
+from app.sync.runs.run import RunRequest
 from tests.service.console.conftest import TOKENS, Browser, Office
 from tests.service.console.issuer import running_issuer
 from tests.service.console.test_oidc import settings_of, sign_in
@@ -73,6 +74,7 @@ def visit_system(visitors: Visitors) -> None:
     show("audit", 400, since="soon", until="late")
     show("audit", since="2100-01-01", until="2100-01-02")
     run = office.held_run()
+    verify, _ = office.runs.enqueue(RunRequest(trigger="console", verify=True, organization_ids=("acme",)))
     with writing(office.engine) as connection:
         audit = Audit(office.time)
         for _ in range(60):
@@ -82,6 +84,7 @@ def visit_system(visitors: Visitors) -> None:
         for subject in ("sign-in", "/resync", f"approved: {run.run_id}"):
             audit.record(connection, Actor(name="", way="api"), AuditAction.REFUSE, subject=subject, outcome="no")
         actor = Actor(name="", way="command")
+        audit.record(connection, actor, AuditAction.SYNC, subject=verify.run_id)
         audit.record(connection, actor, AuditAction.APPROVE, subject=run.run_id, reason="intended")
     show("audit")
     show("audit", actor="mira")

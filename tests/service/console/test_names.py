@@ -1,5 +1,6 @@
 """Tests of names: records appear by name with the id beside it, and one query for each kind reads a page's names."""
 
+import re
 from typing import Any
 
 import pytest
@@ -61,8 +62,10 @@ def test_pages_of_an_item_show_names(office: Office) -> None:
         address("ledger_item", kind="documentUser", organization="acme", container="roadmap", item="bob")
     )
     assert "<h1>In the backend: Bob</h1>" in html
-    for name, item_id in (("Bob", "bob"), ("Roadmap", "roadmap"), ("Acme", "acme")):
+    for name, item_id in (("Bob", "bob"), ("Roadmap", "roadmap")):
         assert f'>{name}</a> <code class="id">{item_id}</code>' in html
+    crumbs = html.partition('<p class="crumbs">')[2].partition("</p>")[0]
+    assert re.sub(r"<[^>]+>", "", crumbs) == "Browse / Acme / Roadmap"
 
 
 @pytest.mark.parametrize("items", [1, 50])

@@ -691,7 +691,7 @@ def test_each_audited_action_has_one_name_a_subject_and_its_outcome(office: Offi
     def rows() -> list[list[str]]:
         """Action, subject and outcome of each row, the newest first."""
         table = browser.get(address("audit")).partition("<tbody>")[2].partition("</tbody>")[0]
-        cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)[2:] for row in table.split("</tr>")[:-1]]
+        cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)[3:] for row in table.split("</tr>")[:-1]]
         return [[" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in row] for row in cells]
 
     def record(action: AuditAction, **values: str) -> list[str]:
@@ -715,6 +715,9 @@ def test_each_audited_action_has_one_name_a_subject_and_its_outcome(office: Offi
     assert record(AuditAction.UPLOAD, subject="app", outcome="was not applied: it is empty")[2].startswith("failed was")
     assert record(AuditAction.REGISTER, subject="u", outcome="no change: already registered")[2].startswith("no change")
     assert record(AuditAction.REGISTER, subject="u", outcome="begun")[2] == "begun"
+    verify = RunRequest(trigger="console", verify=True, organization_ids=("acme",))
+    requested = record(AuditAction.SYNC, subject=office.runs.enqueue(verify)[0].run_id)
+    assert requested[0] == "Request a verify of Acme"
     office.browser().sign_in("a wrong token")
     assert rows()[0] == ["Sign in", "this console", "refused the token is not accepted"]
 

@@ -98,6 +98,7 @@ def test_suggestions_need_a_session_and_a_known_kind(company: Office, browser: B
 def test_misspelled_names_get_similar_ones(browser: Browser) -> None:
     similar = browser.get(address("search", q="hadad frah")).partition("Similar:")[2]
     assert "Farah Haddad" in similar
+    assert ">explain</a>" in similar
     assert browser.get(address("search", q="raodmap")).partition("Similar:")[2].count("Roadmap of") == 2
     question = {"type": "document", "resource": "d1", "organization": "acme"}
     html = browser.get(address("explain", user="Bjarn Hadad", **question))

@@ -14,14 +14,18 @@ from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console
 from app.service.console.formatting import utc_moment
+from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
+from app.sync.runs.history import find_runs
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
 _LINES_PER_READ = 500
 _FILTERS = ("actor", "action", "since", "until")
+_REQUESTS = {AuditAction.SYNC, AuditAction.PREVIEW}
+"""The actions whose runs have a scope."""
 _SIGN_IN = "sign-in"
 """The subject of refused sign-ins."""
 
@@ -34,9 +38,15 @@ def audit(console: Console) -> Response:
         raise NotFound("This is not a position in the audit log; start from its first page")
     filters, errors = _parse_filters(parameters)
     rows = [] if errors else _read_rows(console, filters, int(before) if before else None, PAGE_ROWS + 1)
+    shown = [_show_row(entry) for entry in rows[:PAGE_ROWS]]
+    with console.reading() as connection:
+        requested = find_runs(connection, [row.run_id for row in shown if row.action in _REQUESTS])
+        names = read_names(connection, mentions_of_runs(requested.values()))
     return console.show(
         "audit.html",
-        rows=[_show_row(entry) for entry in rows[:PAGE_ROWS]],
+        rows=shown,
+        requested=requested,
+        names=names,
         next_before=rows[PAGE_ROWS - 1].audit_id if len(rows) > PAGE_ROWS else None,
         filters={name: parameters[name] for name in _FILTERS},
         zone=parameters["zone"],

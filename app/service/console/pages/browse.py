@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
 from app.access.browse.lists import ListEntry, contents, contents_found, groups, members
 from app.access.browse.lookup import find, find_paths, folders_from
-from app.access.browse.sizes import count_related, organization_size, organization_sizes
+from app.access.browse.sizes import count_each, count_related, organization_size, organization_sizes
 from app.access.browse.suggestions import suggest
 from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
@@ -55,6 +55,7 @@ def organization(console: Console, connection: Connection) -> Response:
     else:
         listing = _contents(connection, lists, organization_id, "")
     assert listing is not None  # noqa: S101 - the page has no other list
+    group_ids = [row.item_id for row in listing.rows] if shown == "groups" else []
     return console.show(
         "browse_organization.html",
         current="browse",
@@ -64,6 +65,11 @@ def organization(console: Console, connection: Connection) -> Response:
         shown=shown,
         searched=text,
         listing=listing,
+        group_sizes={
+            name: count_each(connection, "group", organization_id, group_ids, name) for name in ("users", "grants")
+        }
+        if group_ids
+        else {},
         paths=find_paths(connection, organization_id, [row.within for row in listing.rows if row.within]),
     )
 

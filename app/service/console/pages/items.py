@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.access.browse.grants import ResourceIds, group_grants_on
+from app.access.browse.lookup import folder_paths
 from app.access.origins import find_origins
 from app.access.records import Folder, Group, GroupMember, Key, Record
 from app.access.sql_view import SqlView
@@ -21,7 +22,7 @@ from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.failures import Advice, FieldNow, advise, failures_now, fields_now, own_records
-from app.service.console.names import Item, Mention, mentions_of, read_names
+from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, Item, Mention, mentions_of, read_names
 from app.service.console.pages.parked import format_key
 from app.service.console.runs import find_run
 from app.service.console.urls import address, one_of, parse_ordinal, query
@@ -242,6 +243,8 @@ def ledger_item(console: Console) -> Response:
         holding = None if ledger_id is None else item_state(connection, ledger_id, item)
         failing = _failing_now(connection, item, None)
         history = _folded(item_history(connection, item, limit=_LEDGER_HISTORY))
+        subject = CONTAINER_OF_ITEM.get(kind, RECORD_OF_ITEM[kind]), item.container_id or item.item_id
+        folders = folder_paths(connection, item.organization_id, [subject]).get(subject, ())
         parent = () if holding is None else ((Folder.kind, item.organization_id, holding.parent_id),)
         names = read_names(connection, [*mentions_of([item]), *parent])
     return console.show(
@@ -249,6 +252,8 @@ def ledger_item(console: Console) -> Response:
         current="browse",
         names=names,
         item=item,
+        subject=subject,
+        folders=folders,
         holding=holding,
         failing=failing,
         history=history,
