@@ -138,7 +138,7 @@ def test_organizations_lead_to_what_is_in_them(full: Office) -> None:
     assert len(members) == 63
     # The members and the grants of each group.
     assert _rows(browser.get(address("organization", id="acme", list="groups")), "groups") == [
-        "Group eng eng 0 2",
+        "Group eng eng 0 61",
         "Group ops ops 60 0",
         "Group platform platform 1 0",
     ]
