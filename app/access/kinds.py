@@ -79,7 +79,7 @@ class RecordKind:
         return (*ids, *(field for field in self.fields if field.type is FieldType.ALIAS))
 
     @cached_property
-    def names_user(self) -> bool:
+    def may_use_alias(self) -> bool:
         """Whether it may name a user by an alias."""
         return any(field.type is FieldType.ALIAS for field in self.fields)
 

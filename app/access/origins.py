@@ -174,12 +174,12 @@ def _find_rows(
     connection: Connection, kind: str, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Key, Row[Any]]]:
     """The sources' rows with the keys of the records, or with an alias of the user instead of the id."""
-    keys, names_user = access_keys(KINDS[kind]), KINDS[kind].names_user
-    columns = (*keys, "user_alias") if names_user else keys
+    keys, may_use_alias = access_keys(KINDS[kind]), KINDS[kind].may_use_alias
+    columns = (*keys, "user_alias") if may_use_alias else keys
     requested: list[tuple[str, ...]] = []
     for number, record in enumerate(records):
         ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
-        aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
+        aliased = aliases.get(ids.get("user_id", ""), ()) if may_use_alias else ()
         alternatives = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
         requested.extend((*(key[name] for name in columns), str(number)) for key in alternatives)
     for row in run(

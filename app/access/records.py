@@ -21,6 +21,9 @@ from typing import Annotated, ClassVar, Literal, TypeVar, dataclass_transform
 Key = tuple[str, ...]
 """The kind, then the ids in a fixed order. An id that does not apply is the empty string."""
 
+ORIGIN_SEPARATOR = "\x1f"
+"""Separates the set from the id in the stored origin of a record. So names of sets cannot contain it."""
+
 
 class FieldType(StrEnum):
     """The type of a field's value."""

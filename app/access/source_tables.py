@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
+from app.access.records import ORIGIN_SEPARATOR
 from app.access.tables import TableIndex, access_keys, record_table
 from app.foundation.database.tables import CLUSTERED, ZERO, StoreTable
 
@@ -226,30 +227,28 @@ _MAX_ORIGIN_BYTES = 64
 """The longest origin that is stored as it is. It is part of the key, which must fit into one index entry of PostgreSQL
 (2,704 bytes) with five ids of 512 bytes."""
 
-_SEPARATOR = "\x1f"
-
 
 def origin_text(object_set: str, object_id: str) -> str:
     """The value of the column ``origin`` for an object: its set and its id, or a digest if they cannot be stored."""
-    origin = f"{object_set}{_SEPARATOR}{object_id}"
+    origin = f"{object_set}{ORIGIN_SEPARATOR}{object_id}"
     data = origin.encode(errors="surrogatepass")
     if len(data) <= _MAX_ORIGIN_BYTES and "\0" not in origin and data == origin.encode(errors="replace"):
         return origin
     digest = blake2b(data, digest_size=16).hexdigest()
     short_set = object_set.replace("\0", "").encode(errors="ignore")[:16].decode(errors="ignore")
-    return f"{short_set}{_SEPARATOR}#{digest}"
+    return f"{short_set}{ORIGIN_SEPARATOR}#{digest}"
 
 
 def object_of_origin(origin: str) -> tuple[str, str]:
     """The set and the id of an origin. Both are empty if the source has no objects. Instead of a long id, ``#`` and its
     digest."""
-    object_set, _, object_id = origin.partition(_SEPARATOR)
+    object_set, _, object_id = origin.partition(ORIGIN_SEPARATOR)
     return object_set, object_id
 
 
 def source_keys(kind: RecordKind) -> tuple[str, ...]:
     """The columns that identify one of a source's records: by a user's id or alias, as its source writes it."""
-    return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id", "origin", "rule")
+    return (*access_keys(kind), *(("user_alias",) if kind.may_use_alias else ()), "source_id", "origin", "rule")
 
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {
@@ -285,7 +284,7 @@ SOURCE_TABLES = {
         Column("rule", String(), nullable=False, server_default=""),
         Column("place", Text, nullable=False),
         keys=source_keys(kind),
-        indexes=[*_INDEXES.get(kind.name, ()), _OF_OBJECT, *([_OF_ALIAS] if kind.names_user else [])],
+        indexes=[*_INDEXES.get(kind.name, ()), _OF_OBJECT, *([_OF_ALIAS] if kind.may_use_alias else [])],
     )
     for kind in KINDS_BY_REFERENCE
 }

@@ -1,4 +1,4 @@
-"""The view of the database, which reads each record when a decision needs it.
+"""Implements ``AccessView`` in SQL. It reads each record when a decision needs it.
 
 Commands, pages and explanations use it. Permission calls use it while the index is not available
 (``app.access.index``).

@@ -84,7 +84,7 @@ def source_from_settings(
     return FileSource(settings)
 
 
-class _NoConnector:
+class _MissingLdapLibrary:
     """Replaces the LDAP connector if its library is missing. Every read fails."""
 
     def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - as the port has it
@@ -95,7 +95,7 @@ class _NoConnector:
 
 
 def _ldap_source(settings: LdapSourceSettings, spool: Path | None, clock: Clock) -> Source:
-    connector: Connector = _NoConnector()
+    connector: Connector = _MissingLdapLibrary()
     try:
         from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - see above
 

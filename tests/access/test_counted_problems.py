@@ -183,8 +183,8 @@ def directory_of(rows: list[tuple[str, Record, str]]) -> dict[str, dict[tuple[Ke
 
 def key_of(problem: Problem) -> Key:
     """The key as in ``Record.key``, without the kind."""
-    names_user = KINDS[problem.kind].names_user
-    return problem.key[:-1] if names_user and not problem.key[-1] else problem.key
+    may_use_alias = KINDS[problem.kind].may_use_alias
+    return problem.key[:-1] if may_use_alias and not problem.key[-1] else problem.key
 
 
 @pytest.mark.slow

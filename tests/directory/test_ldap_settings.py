@@ -56,6 +56,7 @@ def made(**settings: object) -> LdapConnectionSettings:
         ({"bind_dn": "a", "bind_password": "x", "sasl": "gssapi"}, "sasl: gssapi needs no bind_dn"),
         ({"sasl": "digest-md5"}, "sasl"),
         ({"cert_file": "a.pem"}, "cert_file and key_file belong together"),
+        ({"sets": {"users\x1f": {}}}, "the name of a set cannot contain the control character U+001F"),
         ({"connect_timeout": 0}, "connect_timeout"),
         ({"answer_timeout": 0}, "answer_timeout"),
         ({"page_size": 0}, "page_size"),

@@ -44,7 +44,7 @@ class AffectedPairs:
 
     @property
     def public(self) -> set[Resource]:
-        """The resources that may be public. Only of organizations that are marked as ``is_public``."""
+        """The resources that may be public. Only if ``affects_outsiders`` of the organization is true."""
         return self._everything if self._organization_is_public else self._below(self._public_places)
 
     def user(self, user_id: str) -> Sided[UserOnSide]:
@@ -128,15 +128,17 @@ class AffectedPairs:
 
     @cached_property
     def _organization_is_public(self) -> bool:
-        """Whether it is public, and users without an entry in it change."""
-        return self._changed.is_public and any(
+        """Whether it is public, and users without an entry in it may be affected."""
+        return self._changed.affects_outsiders and any(
             side.organization is not None and side.organization.access_type is AccessType.PUBLIC for side in self._sides
         )
 
     @cached_property
     def _public_places(self) -> set[Place]:
-        """Public folders and documents, if users without an entry in the organization change."""
-        return {place for side in self._sides for place in side.public_places()} if self._changed.is_public else set()
+        """Public folders and documents, if users without an entry in the organization may be affected."""
+        if not self._changed.affects_outsiders:
+            return set()
+        return {place for side in self._sides for place in side.public_places()}
 
     def _load_own_grants(self) -> None:
         below = self._below(self._changed.places)

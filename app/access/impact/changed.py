@@ -83,8 +83,8 @@ class ChangedOrganization:
     """User → the places of changed grants."""
     group_grants: defaultdict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
     """Group → the places of changed grants."""
-    is_public: bool = False
-    """Whether something in it is public, and users change who have no entry in it."""
+    affects_outsiders: bool = False
+    """Whether users without an entry in it may be affected: something in it is public, and any user changes."""
 
     @property
     def unchanged_kinds(self) -> set[type[Record]]:
@@ -165,7 +165,7 @@ class ChangedModel:
                         changed.users.add(user_id)
             names = {kind.kind: tables[kind] for kind in (Organization, Folder, Document)}
             for (organization_id,) in run(self._connection, _PUBLIC, **names):
-                self._organization(organization_id).is_public = True
+                self._organization(organization_id).affects_outsiders = True
 
 
 _ENTRIES = """

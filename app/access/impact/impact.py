@@ -72,7 +72,7 @@ class _OrganizationImpact:
 
     def _changes_for_changed_others(self) -> Iterator[AccessChange]:
         """The changes for users who change, and have no entry in the organization."""
-        if self.changed.everything or self.changed.is_public:
+        if self.changed.everything or self.changed.affects_outsiders:
             # Unless everybody is affected, ``changed.users`` contains all changed users with an entry.
             with_entries = self.changed.users if self.pairs.everybody is None else self.pairs.everybody
             others = {

@@ -1,8 +1,9 @@
 """Lists what a user may open in an organization: its folders and documents, and the organization itself.
 
-The order is that of the types (``RESOURCE_TYPES``), then of the ids by their bytes. Candidates are what is below a
-folder with a grant to the user or one of their groups, what has such a grant itself, and what is open by its access
-type. So the time of a page grows with the list, not with the organization.
+The order is that of the types (``RESOURCE_TYPES``), then of the ids by their bytes. SQL selects the resources that the
+user may be able to open: those with a grant to the user or one of their groups, everything below such a folder, and
+resources that are open by their access type. Each of them is then decided. So the time of a page grows with the list,
+not with the organization.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -56,5 +56,6 @@ def _report_repeated(
             detail=(row.last_place,),
             origin=row.origin,
         )
-        samples.setdefault((row.source_id, problem.sort), ProblemSample(row.records)).first.append(problem)
+        sample = samples.setdefault((row.source_id, problem.sort), ProblemSample(row.records))
+        sample.first.append(problem)
     problems.add_samples(samples)

@@ -62,7 +62,7 @@ SELECT '{kind}' WHERE EXISTS (
   SELECT 1 FROM refresh_changed_alias a CROSS JOIN {source} s WHERE s.user_alias = a.alias AND s.user_alias <> '')
 """)
     for tables in MODEL_TABLES
-    if tables.record_kind.names_user
+    if tables.record_kind.may_use_alias
 )
 
 # Of each key the first row in this order is stored; the others conflict with it. Pushed rows, whose origin is empty,
@@ -127,7 +127,7 @@ class Merge:
         for tables in MODEL_TABLES:
             if tables.kind not in self._kinds:
                 continue
-            if not tables.record_kind.names_user:
+            if not tables.record_kind.may_use_alias:
                 self._add_keys(tables, _CHANGED_KEYS, rows)
                 if self._all:
                     self._add_keys(tables, _CHANGED_KEYS, "model")
@@ -138,7 +138,7 @@ class Merge:
                 self._add_keys(tables, _CHANGED_KEYS_BY_ALIAS, rows)
         self._merge_users()
         for tables in MODEL_TABLES:
-            if tables.record_kind.names_user:
+            if tables.record_kind.may_use_alias:
                 self._merge_kind_that_names_users(tables)
         return [tables for tables in MODEL_TABLES if self._compare(tables)]
 

@@ -73,8 +73,8 @@ def _details_of_cause(
 
 def _key(tables: RefreshTables, row: Row[Any]) -> _Key:
     """The key of the access model."""
-    names_user = tables.record_kind.names_user
-    return tuple(row.named_user if names_user and name == "user_id" else getattr(row, name) for name in tables.keys)
+    may_use_alias = tables.record_kind.may_use_alias
+    return tuple(row.named_user if may_use_alias and name == "user_id" else getattr(row, name) for name in tables.keys)
 
 
 def _referenced_key(target: Table, column: str, row: Row[Any]) -> _Key:
@@ -97,12 +97,12 @@ def _places(connection: Connection, tables: RefreshTables, keys: Sequence[tuple[
 @cache
 def _places_statement(kind: str) -> str:
     tables = REFRESH_TABLES_OF_KIND[kind]
-    names_user = tables.record_kind.names_user
-    same = _conditions("p", [None if names_user and name == "user_id" else name for name in tables.keys], first=1)
+    may_use_alias = tables.record_kind.may_use_alias
+    same = _conditions("p", [None if may_use_alias and name == "user_id" else name for name in tables.keys], first=1)
     columns = "SELECT requested.value AS key, p.place, p.origin, p.rule FROM (@list(keys)) AS requested"
     rows = f"""CROSS JOIN {tables.source.name} p
 WHERE p.source_id = CAST(@part(requested.value, 0) AS INTEGER) AND {same}"""
-    if not names_user:
+    if not may_use_alias:
         return f"{columns} {rows}"
     # The source names the user by the id, or by an alias.
     user = f"@part(requested.value, {tables.keys.index('user_id') + 1})"

@@ -170,7 +170,7 @@ def _statement(kind: str, table: str, *, few: bool) -> str:
     """The statement about the records of a kind in a table."""
     tables = REFRESH_TABLES_OF_KIND[kind]
     queries = [
-        _RECORDS_WITH_USERS if tables.record_kind.names_user else _RECORDS,
+        _RECORDS_WITH_USERS if tables.record_kind.may_use_alias else _RECORDS,
         f"problems AS ({_PROBLEMS_OF_KIND[kind]})",
     ]
     if kind in _FOLDERS_OF:

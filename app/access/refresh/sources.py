@@ -176,7 +176,7 @@ def find_objects(
             conditions.append(source.c.organization_id.in_(organization_ids))
         if user_ids and "user_id" in source.c:
             names_user: list[ColumnElement[bool]] = [source.c.user_id.in_(user_ids)]
-            if tables.record_kind.names_user:
+            if tables.record_kind.may_use_alias:
                 # Written out: the databases use a partial index only if they see its condition.
                 has_alias = source.c.user_alias != literal_column("''")
                 names_user.append(source.c.user_alias.in_(select_aliases(user_ids)) & has_alias)

@@ -50,7 +50,7 @@ def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest], connecti
 def _move(connection: Connection, scope: Scope, old: str, new: str) -> None:
     """Updates the id of a document in every table. The new document has no rows that could conflict: writes require a
     document, and its deletion deletes them."""
-    # Before the notifications, by which they are found: they have no index by document.
+    # Recipients first: they have no index by document, so they are found by the notifications of the old document.
     of_document = select(NOTIFICATION.c.notification_id).where(
         within(NOTIFICATION, scope), NOTIFICATION.c.document_id == old
     )

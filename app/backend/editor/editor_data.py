@@ -58,31 +58,34 @@ def value_of(state: bytes, kind: CrdtType, content_key: str) -> object:
     """The content of a document as JSON. XML is a string."""
     document: Doc[Any] = Doc()
     document.apply_update(state)
-    if kind == "text":
-        return str(document.get(content_key, type=Text))
-    if kind == "map":
-        return _from_yjs(document.get(content_key, type=Map).to_py())
-    if kind == "array":
-        return _from_yjs(document.get(content_key, type=Array).to_py())
-    return xml_content.write(_nodes_of(document.get(content_key, type=XmlFragment)))
+    match kind:
+        case "text":
+            return str(document.get(content_key, type=Text))
+        case "map":
+            return _from_yjs(document.get(content_key, type=Map).to_py())
+        case "array":
+            return _from_yjs(document.get(content_key, type=Array).to_py())
+        case "xml":
+            return xml_content.write(_nodes_of(document.get(content_key, type=XmlFragment)))
 
 
 def _edit(document: "Doc[Any]", kind: CrdtType, content_key: str, value: Any) -> bytes:
-    if kind == "text":
-        with document.transaction():
-            _edit_text(document.get(content_key, type=Text), value)
-    elif kind == "map":
-        with document.transaction():
-            _edit_map(document.get(content_key, type=Map), value)
-    elif kind == "array":
-        _edit_array(document, document.get(content_key, type=Array), value)
-    else:
-        try:
-            nodes = xml_content.parse(value)
-        except XmlContentError as error:
-            raise EditorDataError(str(error)) from error
-        with document.transaction():
-            _edit_children(document.get(content_key, type=XmlFragment), nodes)
+    match kind:
+        case "text":
+            with document.transaction():
+                _edit_text(document.get(content_key, type=Text), value)
+        case "map":
+            with document.transaction():
+                _edit_map(document.get(content_key, type=Map), value)
+        case "array":
+            _edit_array(document, document.get(content_key, type=Array), value)
+        case "xml":
+            try:
+                nodes = xml_content.parse(value)
+            except XmlContentError as error:
+                raise EditorDataError(str(error)) from error
+            with document.transaction():
+                _edit_children(document.get(content_key, type=XmlFragment), nodes)
     state = document.get_update()
     if len(state) > STATE_BYTES:
         raise StateTooLargeError

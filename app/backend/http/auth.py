@@ -38,6 +38,7 @@ def credentials_in_headers(
         absent = [name for name in pair if not header(name)]
         if not absent:
             return header(pair[0]) or "", header(pair[1]) or ""
+        # A prefix with one of the two headers is more likely the caller's.
         if not missing or len(absent) == 1:
             missing = absent[0]
     raise Unauthenticated(f"the header {missing} is required")

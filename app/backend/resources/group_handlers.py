@@ -42,7 +42,9 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
     if not user_ids:
         return Reply("No users to add.", {})
     if not organization_exists(connection, scope):
-        return Reply("Users processed.", {user_id: _result(group_id, NO_ORGANIZATION, False) for user_id in user_ids})
+        return Reply(
+            "Users processed.", {user_id: _result(group_id, NO_ORGANIZATION, success=False) for user_id in user_ids}
+        )
     if not existing(connection, scope, USER_GROUP.c.group_id, [group_id]):
         insert_rows(connection, USER_GROUP, [scope.payload_row({}, call.now, group_id=group_id)])
     members = _members(connection, scope, group_id, list(user_ids))
@@ -54,7 +56,9 @@ def add_users_to_groups(call: Call[AddUsersToGroupsRequest], connection: Connect
     insert_rows(connection, GROUP_MEMBER, rows)
     results: Results = {
         user_id: _result(
-            group_id, "User is in the group already." if user_id in members else "User added to the group.", True
+            group_id,
+            "User is in the group already." if user_id in members else "User added to the group.",
+            success=True,
         )
         for user_id in user_ids
     }
@@ -71,9 +75,9 @@ def delete_users_from_groups(call: Call[DeleteUsersFromGroupsRequest], connectio
     )
     mark_removed(connection, scope, members)
     results: Results = {
-        user_id: _result(group_id, "User removed from the group.", True)
+        user_id: _result(group_id, "User removed from the group.", success=True)
         if user_id in members
-        else _result(group_id, "User does not exist in the group.", False)
+        else _result(group_id, "User does not exist in the group.", success=False)
         for user_id in dict.fromkeys(sorted(members) if request.user_ids is None else request.user_ids)
     }
     return Reply("Users removed from the group.", results)
@@ -85,5 +89,5 @@ def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list
     return set(connection.scalars(where_given(connection, query, (GROUP_MEMBER.c.user_id, user_ids))))
 
 
-def _result(group_id: str, message: str, success: bool) -> dict[str, object]:
+def _result(group_id: str, message: str, *, success: bool) -> dict[str, object]:
     return {"success": success, "organizationUserGroupId": group_id, "message": message}

@@ -47,8 +47,8 @@ def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         for line in process.stdout:
             state, name, *texts = line.rstrip("\n").split("\t", 3)
-            says, advice = (*texts, "", "")[:2]
-            yield ExaminationFinding(name, state, says, advice)
+            message, advice = (*texts, "", "")[:2]
+            yield ExaminationFinding(name, state, message, advice)
         code = process.wait()
     except ValueError as error:
         raise ExaminationError("the doctor printed a line that is not a finding") from error

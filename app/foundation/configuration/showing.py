@@ -37,21 +37,20 @@ class SettingRow(NamedTuple):
 
 def setting_rows(settings: BaseModel, origins: Mapping[str, str]) -> Iterator[SettingRow]:
     """Every setting, without secrets. ``origins``: the origin of each dotted key that has no default value."""
-    return _rows(settings, origins, "", "default")
+    return _rows(settings, origins, "")
 
 
-def _rows(settings: BaseModel, origins: Mapping[str, str], prefix: str, default_origin: str) -> Iterator[SettingRow]:
+def _rows(settings: BaseModel, origins: Mapping[str, str], prefix: str) -> Iterator[SettingRow]:
     for name, field in type(settings).model_fields.items():
         key, value = prefix + name, getattr(settings, name)
         items = list(value) if isinstance(value, (list, tuple)) else []
         if isinstance(value, BaseModel):
-            yield from _rows(value, origins, f"{key}.", "default")
+            yield from _rows(value, origins, f"{key}.")
         elif items and all(isinstance(item, BaseModel) for item in items):
-            # If the list was set, what an item leaves out has its default. Otherwise the items are part of the default.
             for index, item in enumerate(items):
-                yield from _rows(item, origins, f"{key}[{index}].", "default" if key in origins else default_origin)
+                yield from _rows(item, origins, f"{key}[{index}].")
         else:
-            yield SettingRow(key, _masked(name, value, field), origins.get(key, default_origin))
+            yield SettingRow(key, _masked(name, value, field), origins.get(key, "default"))
 
 
 def _masked(key: str, value: Any, field: FieldInfo) -> str:

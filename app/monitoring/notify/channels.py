@@ -72,7 +72,7 @@ class Webhook:
         if refused := refused_by_proxy(code, self._route):
             raise NotDeliveredError(refused.message, failure=refused)
         if not 200 <= code < 300:
-            raise NotDeliveredError(f"answered with {code}", hopeless=code == requests.codes.gone)
+            raise NotDeliveredError(f"answered with {code}", is_permanent=code == requests.codes.gone)
 
 
 _SUBJECT_LIMIT = 120

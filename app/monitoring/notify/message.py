@@ -42,12 +42,12 @@ class Message:
 class NotDeliveredError(Exception):
     """A message was not delivered. The text contains no secret.
 
-    ``hopeless``: a retry cannot succeed; ``failure``: the cause, if the connection failed.
+    ``is_permanent``: a retry cannot succeed; ``failure``: the cause, if the connection failed.
     """
 
-    def __init__(self, reason: str, *, hopeless: bool = False, failure: CallFailure | None = None) -> None:
+    def __init__(self, reason: str, *, is_permanent: bool = False, failure: CallFailure | None = None) -> None:
         super().__init__(reason)
-        self.hopeless = hopeless
+        self.is_permanent = is_permanent
         self.failure = failure
 
 

@@ -164,9 +164,9 @@ class Watch:
             with writing(self.engine) as connection:
                 has_lease = take_lease(connection, message, epoch_ms(self.clock() + _LEASE))
             if has_lease:
-                self._try(message)
+                self._try_to_deliver(message)
 
-    def _try(self, message: WaitingMessage) -> None:
+    def _try_to_deliver(self, message: WaitingMessage) -> None:
         log = _log.bind(message_id=message.message_id, channel=message.channel)
         channel = next(channel for channel in self.channels if channel.name == message.channel)
         delivered_at = next_try_at = None
@@ -176,7 +176,7 @@ class Watch:
             channel.send(Message(message.message_id, message.body))
         except NotDeliveredError as error:
             problem = str(error)
-            if tries < self.tries and not error.hopeless:
+            if tries < self.tries and not error.is_permanent:
                 next_try_at = epoch_ms(self.clock() + _FIRST_PAUSE * 4**message.tries)
                 log.warning("notification_failed", problem=problem, tries=tries)
             else:

@@ -23,7 +23,8 @@ from app.foundation.database.programs import SchemaNewerError
 from app.foundation.text import named
 
 ViewOpener = Callable[[Sequence[QuestionLike], int], AbstractContextManager[AccessView]]
-"""Opens the view of one revision for these questions, if possible not before the revision that is given."""
+"""Opens the view of one revision for these questions, if possible not before the revision that is given. In the
+service: ``AccessIndex.view``."""
 
 Picker = Callable[[Decision], bool]
 """Whether a decision is written to the decision log."""

@@ -1,6 +1,7 @@
 """Reads items from the backend, by page, for a verify, and converts them into observed items.
 
-If the backend lacks the operation, the kind stays unread. ``app.sync.apply.requests`` is the opposite.
+If the backend lacks the operation, the kind stays unread. The opposite direction is in ``app.sync.apply.requests``,
+which converts items into calls.
 """
 
 import json
@@ -24,9 +25,6 @@ from app.sync.ledger.observed import Observed
 
 _PAGE_SIZE = 1000
 
-_IDS = frozenset({"id", "organizationId", "folderId", "documentId", "userId", "organizationUserGroupId", "groupId"})
-"""Fields of the key, which are not compared."""
-
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -48,10 +46,14 @@ class BackendReads:
         self.unread: set[Kind] = {Kind.GROUP}
         """Kinds that the backend does not return."""
 
-    def organizations(self, organization_ids: Iterable[str]) -> Iterator[Observed]:
-        """Organizations by id, or all of them."""
-        requests = [GetOrganizationsRequest(organization_ids=ids) for ids in in_parts(organization_ids, IDS_PER_READ)]
-        for request in requests or [GetOrganizationsRequest(page_size=_PAGE_SIZE)]:
+    def organizations(self, organization_ids: Iterable[str] | None) -> Iterator[Observed]:
+        """Organizations by id. ``organization_ids``: None for all organizations."""
+        requests = (
+            [GetOrganizationsRequest(page_size=_PAGE_SIZE)]
+            if organization_ids is None
+            else [GetOrganizationsRequest(organization_ids=ids) for ids in in_parts(organization_ids, IDS_PER_READ)]
+        )
+        for request in requests:
             self._before_call()
             for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
                 self._before_call()
@@ -201,16 +203,6 @@ def _member(organization_id: str, group_id: str, seen: User) -> Observed:
     return Observed(
         kind=Kind.GROUP_MEMBER.value, organization_id=organization_id, container_id=group_id, item_id=seen.user_id
     )
-
-
-def same_fields(observed_payload: str, desired_payload: str) -> bool:
-    """Whether every field that Usher sends has the same value in the backend.
-
-    Further fields are ignored. So are fields that the backend does not return: they would be sent after every verify.
-    """
-    observed = json.loads(observed_payload)
-    desired = json.loads(desired_payload)
-    return all(observed[name] == value for name, value in desired.items() if name not in _IDS and name in observed)
 
 
 def _own_type(access_type: str | None, inherits: bool | None) -> tuple[str, str]:

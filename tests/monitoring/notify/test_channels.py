@@ -89,12 +89,14 @@ def test_signature_is_that_of_the_reference_implementation() -> None:
     assert signature(SECRET, "msg_7", int(NOON.timestamp()), body) == Receiving(SECRET).sign("msg_7", NOON, body)
 
 
-@pytest.mark.parametrize(("code", "hopeless"), [(301, False), (307, False), (404, False), (410, True), (500, False)])
-def test_webhook_counts_as_delivered_by_a_2xx_alone(receiver: Receiver, code: int, hopeless: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "is_permanent"), [(301, False), (307, False), (404, False), (410, True), (500, False)]
+)
+def test_webhook_counts_as_delivered_by_a_2xx_alone(receiver: Receiver, code: int, is_permanent: bool) -> None:
     receiver.answers = [code]
     with pytest.raises(NotDeliveredError, match=str(code)) as caught:
         webhook(receiver.url).send(message())
-    assert caught.value.hopeless is hopeless
+    assert caught.value.is_permanent is is_permanent
     assert len(receiver.posted) == 1, "a redirect was followed"
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from app.access.records import ORIGIN_SEPARATOR
 from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.urls import is_plaintext
 
@@ -172,7 +173,13 @@ class LdapConnectionSettings(SettingsSection):
     """Parts of the directory on other servers, which are left out deliberately."""
 
     @model_validator(mode="after")
-    def _is_safe(self) -> "LdapConnectionSettings":
+    def _check(self) -> "LdapConnectionSettings":
+        self._check_transport()
+        self._check_credentials()
+        self._check_sets()
+        return self
+
+    def _check_transport(self) -> None:
         for url in self.urls:
             scheme = urlsplit(url).scheme
             if scheme != "ldap" and self.starttls:
@@ -182,6 +189,8 @@ class LdapConnectionSettings(SettingsSection):
                     "url: ldap:// without starttls would send names and the password readable to everybody on the way;"
                     " use ldaps://, or starttls: true (allow_plaintext: true, if the network is private)"
                 )
+
+    def _check_credentials(self) -> None:
         password = self.bind_password.get_secret_value()
         if self.sasl and (self.bind_dn or password):
             raise ValueError(f"sasl: {self.sasl} needs no bind_dn and no bind_password; remove one or the other")
@@ -196,12 +205,15 @@ class LdapConnectionSettings(SettingsSection):
             raise ValueError("bind_dn and bind_password cannot hold a NUL character")
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("cert_file and key_file belong together; set both")
+
+    def _check_sets(self) -> None:
         for name, settings in self.sets_in_force().items():
-            if not name or len(name) > 200 or "\x1f" in name:
+            if not name or len(name) > 200:
                 raise ValueError("sets: a set needs a name of 1 to 200 characters")
+            if ORIGIN_SEPARATOR in name:
+                raise ValueError("sets: the name of a set cannot contain the control character U+001F")
             if settings.filter is None or settings.id is None:
                 raise ValueError(f"sets.{name}: the preset has no such set, so it needs a filter and an id")
-        return self
 
     @property
     def urls(self) -> tuple[str, ...]:
