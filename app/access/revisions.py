@@ -79,10 +79,10 @@ RETURNING revision
 """
 
 
-def close_revision(
+def add_revision(
     connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int, *, logged: bool
 ) -> ModelChange:
-    """Increments the revision if anything changed, or at the first read. ``logged``: whether its changes are logged."""
+    """Adds a revision if anything changed, or at the first read. ``logged``: whether its changes are logged."""
     if not any(counts.any for counts in changes.values()):
         revision = current_revision(connection)
         was_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)

@@ -13,6 +13,7 @@ from app.access.records import Folder
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import quoted
 
+# ``user_alias <> ''`` is the condition of a partial index, which is used only if the query repeats it.
 _SHARED_ALIASES = """
 WITH shared (alias) AS (
   SELECT a.alias FROM model_user_alias a WHERE a.user_id = :user_id AND EXISTS (

@@ -34,6 +34,7 @@ _KEYS_CACHED = "public, max-age=300"
 """Clients reload the keys if a token has an unknown one."""
 
 _openapi = lru_cache(maxsize=1)(openapi_document)
+"""Building the document takes some tenths of a second, and anybody may request it."""
 
 
 def create_backend(

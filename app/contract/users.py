@@ -52,7 +52,10 @@ class UserInput(WithMetadata):
 
 
 class _AtOneLevel(InOrganization):
-    """The reference leaves open whether adding and updating require ``organizationId``. It is required here."""
+    """A request about users at one level: the organization, a folder or a document.
+
+    The reference leaves open whether adding and updating require ``organizationId``. It is required here.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"properties": {name: {"type": "null"}}} for name in ("documentId", "folderId")]}
@@ -69,7 +72,11 @@ class _AtOneLevel(InOrganization):
 
 
 class AddUsersRequest(_AtOneLevel):
-    """Adds users at one level. An unknown organization is created; a folder or document on request."""
+    """Adds users at one level.
+
+    Unknown organizations and documents are created; a folder only with ``createFolder``. ``createOrganization`` and
+    ``createDocument`` have no effect.
+    """
 
     users: Batch[UserInput]
     create_organization: bool | None = None
@@ -108,8 +115,9 @@ class GetAllUserDataRequest(InOrganization):
 
 
 class UserData(WireModel):
-    """A page has at most ``limits.USER_DATA_PAGE`` items of each list. The reference does not show the structure of
-    items, and mentions memberships without a field for them.
+    """A page of a user's data, with at most ``limits.USER_DATA_PAGE`` items of each list.
+
+    The reference does not show the structure of items, and mentions memberships without a field for them.
     """
 
     memberships: list[JsonObject] = Field(default_factory=list)

@@ -142,7 +142,11 @@ class PluginConnector:
         type_ = self._settings.type
         try:
             plugin = plugin_of(type_)
-            for step in plugin.connector(self._settings).read(wanted, request) if plugin is not None else ():
+            if plugin is None:
+                # The settings were valid, so its package was removed since.
+                yield End(Verdict.FAILED, f"the plug-in {type_} is not installed any more")
+                return
+            for step in plugin.connector(self._settings).read(wanted, request):
                 yield _checked(step, wanted)
         except ReadError as error:
             yield error.end._replace(reason=printable(str(error), limit=_MAX_TEXT))
@@ -174,9 +178,11 @@ def _checked(step: Any, wanted: RequestedFields) -> Any:
         is_usable = isinstance(value, type_)
         if isinstance(value, ObjectId):
             is_usable = value.set in wanted.attributes and _is_id(value.id)
-        elif isinstance(value, str) and not (value.isprintable() and len(value) <= _MAX_TEXT):
-            is_usable = field != "cursor" or value.isprintable()
-            texts |= {field: printable(value, limit=_MAX_TEXT)} if field != "cursor" else {}
+        elif is_usable and field == "cursor":
+            # A cursor is sent back, so it is not shortened.
+            is_usable = value.isprintable()
+        elif is_usable and isinstance(value, str) and not (value.isprintable() and len(value) <= _MAX_TEXT):
+            texts[field] = printable(value, limit=_MAX_TEXT)
         if not is_usable:
             raise PluginError(f"the plug-in returned {name} with an unusable {field}")
     return step._replace(**texts) if texts else step

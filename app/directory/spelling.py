@@ -17,7 +17,7 @@ def bare(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def is_near(one: str, other: str) -> bool:
+def _is_near(one: str, other: str) -> bool:
     """Whether two bare names differ in one letter at most, or in two swapped neighbours."""
     if one == other:
         return True
@@ -38,7 +38,7 @@ def intended_name(name: str, known: Iterable[str]) -> str | None:
     if len(name) > _MAX_LENGTH:
         return None
     plain = bare(name)
-    near = [candidate for candidate in known if is_near(plain, bare(candidate))]
+    near = [candidate for candidate in known if _is_near(plain, bare(candidate))]
     return min(near, key=lambda candidate: bare(candidate) != plain, default=None)
 
 

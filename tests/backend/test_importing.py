@@ -221,6 +221,16 @@ def test_large_and_compressed_files_are_imported_in_batches(importer: Importer, 
         importer(cut_off)
 
 
+def test_an_error_of_the_output_is_not_reported_as_one_of_the_file(importer: Importer, tmp_path: Path) -> None:
+    class ClosedOutput(list[int]):
+        def append(self, _: int) -> None:
+            raise BrokenPipeError
+
+    importer.batches = ClosedOutput()
+    with pytest.raises(BrokenPipeError):
+        importer(write_lines(tmp_path / "data.jsonl", RECORDS), create_missing=True)
+
+
 def test_the_api_key_must_exist(importer: Importer, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "data.jsonl", RECORDS)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
@@ -337,6 +338,14 @@ def test_a_plug_in_that_misbehaves_fails_its_own_read(
     assert "hunter2" not in odd.reason
     assert "\n" not in odd.reason
     assert (people.verdict, people.records) == (Verdict.COMPLETE, 1)
+
+
+def test_a_plug_in_that_was_removed_fails_its_read(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install()
+    [source] = sources_from_settings(DirectorySettings.model_validate({"sources": [SOURCE]}))
+    plugins.plugin_of.cache_clear()
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: EntryPoints())
+    assert list(source.read()) == [End(Verdict.FAILED, "the plug-in odd is not installed any more")]
 
 
 def test_places_and_reasons_of_a_plug_in_are_one_line_that_can_be_stored(tmp_path: Path, install: Install) -> None:

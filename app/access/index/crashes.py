@@ -10,6 +10,7 @@ import structlog
 from app.foundation.files import make_folder
 
 _IN_INDEX = b"/access/index/"
+"""In a stack that contains a function of this package: each frame is logged with the path of its module."""
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -53,7 +53,7 @@ from app.access.refresh.sources import (
 )
 from app.access.refresh.staging import Staging
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND, SourceCounts
-from app.access.revisions import ModelChange, close_revision
+from app.access.revisions import ModelChange, add_revision
 from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms
 
@@ -248,7 +248,7 @@ class Refresh:
             connection.execute(update(STATE).values(merge_all=False))
         changes = write_model_rows(self._session, connection, kinds)
         logged = not self._on_candidate and are_logged(changes)
-        change = close_revision(connection, changes, now_ms, logged=logged)
+        change = add_revision(connection, changes, now_ms, logged=logged)
         if change.changed and not self._on_candidate:
             log_changes(connection, change.revision, kinds if logged else (), now_ms)
         return change

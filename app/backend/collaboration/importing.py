@@ -73,18 +73,12 @@ class Import:
             if connection.scalar(select(API_KEY.c.api_key_id).where(API_KEY.c.api_key_id == self.api_key_id)) is None:
                 raise ImportFailedError(f"there is no API key {self.api_key_id}")
         count = 0
-        try:
-            with _open(path) as stream:
-                for lines, problems in _batches(stream):
-                    problems.extend(self._write(lines))
-                    for number, problem in sorted(problems):
-                        self.on_problem(f"{path.name}:{number}: {problem}")
-                    count += len(problems)
-                    self.on_progress(len(lines))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ImportFailedError(f"{path}: the compressed file is damaged or cut off") from error
-        except OSError as error:
-            raise ImportFailedError(f"{path}: {error.strerror or error}") from error
+        for lines, problems in _read(path):
+            problems.extend(self._write(lines))
+            for number, problem in sorted(problems):
+                self.on_problem(f"{path.name}:{number}: {problem}")
+            count += len(problems)
+            self.on_progress(len(lines))
         return count
 
     def _write(self, lines: Sequence[ImportLine]) -> list[LineProblem]:
@@ -93,7 +87,7 @@ class Import:
         prepared = prepare_judgments([line.record for line in judgments], self.embedder)
         with writing(self.engine) as connection:
             lock_for_writing(connection, self.api_key_id)
-            problems = self._check_places(connection, lines)
+            problems = self._ensure_places(connection, lines)
             rejected = {number for number, _ in problems}
             for kind in MODELS:
                 accepted = [line for line in lines if line.kind == kind and line.number not in rejected]
@@ -110,12 +104,12 @@ class Import:
             self._count(_JUDGMENT, len(decisions))
         return problems
 
-    def _check_places(self, connection: Connection, lines: Sequence[ImportLine]) -> list[LineProblem]:
-        """Checks that organizations and documents exist, or creates them. Returns the lines without one."""
+    def _ensure_places(self, connection: Connection, lines: Sequence[ImportLine]) -> list[LineProblem]:
+        """Creates missing organizations and documents if asked to. Returns the problems of lines without one."""
         problems: list[LineProblem] = []
         for organization_id, in_organization in grouped((line.record.organization_id, line) for line in lines).items():
             document_ids = dict.fromkeys(line.record.document_id for line in in_organization)
-            existing_ids = self._documents(connection, organization_id, list(filter(None, document_ids)))
+            existing_ids = self._ensure_documents(connection, organization_id, list(filter(None, document_ids)))
             for number, _, record in in_organization:
                 if existing_ids is None:
                     problems.append(LineProblem(number, f"organizationId: {NO_ORGANIZATION}"))
@@ -123,7 +117,9 @@ class Import:
                     problems.append(LineProblem(number, f"documentId: {NO_DOCUMENT}"))
         return problems
 
-    def _documents(self, connection: Connection, organization_id: str, document_ids: list[str]) -> set[str] | None:
+    def _ensure_documents(
+        self, connection: Connection, organization_id: str, document_ids: list[str]
+    ) -> set[str] | None:
         """The existing ones of these documents, after the creation of missing ones. None without the organization."""
         scope = Scope(self.api_key_id, organization_id)
         if self.create_missing:
@@ -141,6 +137,17 @@ class Import:
     def _count(self, kind: str, number: int) -> None:
         if number:
             self.counts[kind] += number
+
+
+def _read(path: Path) -> Iterator[tuple[list[ImportLine], list[LineProblem]]]:
+    """The batches of the file. Raises ``ImportFailedError``."""
+    try:
+        with _open(path) as stream:
+            yield from _batches(stream)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ImportFailedError(f"{path}: the compressed file is damaged or cut off") from error
+    except OSError as error:
+        raise ImportFailedError(f"{path}: {error.strerror or error}") from error
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -42,6 +42,7 @@ def _speaks_tls(host: str, port: int) -> bool:
     except ssl.SSLCertVerificationError:
         return True
     except ssl.SSLError as error:
+        # OpenSSL names an alert of the server so, such as a refused version. Only a TLS server sends alerts.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False

@@ -96,10 +96,11 @@ def readiness_checks(
     }
     if index is None:
         return checks
-    return {name: _unless_away(check, index) for name, check in checks.items()} | {"index": lambda: _check_index(index)}
+    checks = {name: _degraded_if_unreachable(check, index) for name, check in checks.items()}
+    return {**checks, "index": lambda: _check_index(index)}
 
 
-def _unless_away(check: Check, index: AccessIndex) -> Check:
+def _degraded_if_unreachable(check: Check, index: AccessIndex) -> Check:
     """The check. It is degraded, not failed, if the database cannot be reached while the index answers."""
 
     def checked() -> str:
@@ -162,14 +163,19 @@ def _check_directory(engine: Engine, clock: Clock, max_age: float) -> str:
     age = _age(clock, read_at)
     # This endpoint requires no token, so it contains no names and reasons. Metrics and runs contain them.
     failed = sum(state.last_verdict == FAILED for state in states)
-    text = f"read successfully {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
     refused = sum(state.refusal is not None for state in states)
-    text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""
     incremental = sum(state.reports_changes for state in states)
-    text += f"; {incremental} of {len(states)} read incrementally" if incremental else ""
+    parts = [f"read successfully {age} s ago"]
+    if failed:
+        parts.append(f"{failed} of {len(states)} sources failed since")
+    if refused:
+        parts.append(f"{refused} of {len(states)} refused because of what they would remove")
+    if incremental:
+        parts.append(f"{incremental} of {len(states)} read incrementally")
     if pushes:
         last = max(push.pushed_at or 0 for push in pushes.values())
-        text += f"; last push {_age(clock, last)} s ago"
+        parts.append(f"last push {_age(clock, last)} s ago")
+    text = "; ".join(parts)
     if max_age and age > max_age:
         raise NotReadyError(f"{text}; directory.max_age allows {max_age:g} s")
     return text

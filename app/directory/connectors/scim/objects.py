@@ -1,14 +1,15 @@
-"""Reads the SCIM resources that a directory has pushed, as objects for rules, from Usher's database.
+"""The connector of SCIM sources: reads, from Usher's database, the resources that a directory has pushed.
 
-The service stores what a directory pushes, and applies it at once (``app/service/scim/README.md``). A read makes all
-records again, for example after a change of the rules. Each member of a group is an object of its own for the access
-model, so that a change of one member does not affect the others.
+The service stores what a directory pushes, and applies it at once (``app/service/scim/README.md``). A read provides
+all resources again, each as one object, for example after a change of the rules. Each member of a group is an object of
+its own for the access model, so that a change of one member does not affect the others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy import Engine
@@ -82,6 +83,16 @@ def member_object(group_id: str, user_id: str) -> ObjectId:
     return ObjectId(GROUPS, f"{group_id}/{user_id}")
 
 
+class _Members(NamedTuple):
+    """The members of a group."""
+
+    group_id: str
+    values: tuple[str, ...]
+
+
+_NO_MEMBERS = _Members("", ())
+
+
 class ScimConnector:
     """Reads all resources of a source from Usher's database."""
 
@@ -105,24 +116,31 @@ class ScimConnector:
     def _objects(self, engine: Engine) -> Objects:
         count = 0
         with reading(engine) as connection:
-            members: Iterator[tuple[str, tuple[str, ...]]] = (
-                (group_id, tuple(value for _, value in rows))
+            members = (
+                _Members(group_id, tuple(value for _, value in rows))
                 for group_id, rows in groupby(run(connection, _MEMBERS, {"source": self._name}), key=itemgetter(0))
             )
-            group_id, values = next(members, ("", ()))
+            current = next(members, _NO_MEMBERS)
             for resource_id, type_, text in run(connection, _RESOURCES, {"source": self._name}):
                 count += 1
                 content = orjson.loads(text)
-                while type_ == GROUP and group_id and group_id < resource_id:
-                    group_id, values = next(members, ("", ()))
+                if type_ == GROUP:
+                    current = _members_until(resource_id, current, members)
                 yield DirectoryObject(
                     ObjectId(SET_OF_TYPE[type_], resource_id),
                     object_value(resource_id, type_, content),
                     place_of(content, resource_id),
                     (resource_id,),
-                    values if group_id == resource_id and type_ == GROUP else (),
+                    current.values if current.group_id == resource_id and type_ == GROUP else (),
                 )
         yield End(Verdict.COMPLETE, cursor=_CURSOR, known_empty=not count)
+
+
+def _members_until(group_id: str, current: _Members, following: Iterator[_Members]) -> _Members:
+    """The members of the group, or of the next one if it has none."""
+    while current.group_id and current.group_id < group_id:
+        current = next(following, _NO_MEMBERS)
+    return current
 
 
 class ScimSource(MappedSource):
