@@ -40,6 +40,10 @@ class CoveredByRun:
     user_ids: tuple[str, ...] = ()
 
 
+EVERYTHING = CoveredByRun()
+"""What a run without a selection covers."""
+
+
 def store_pending(
     connection: Connection, kinds: Iterable[ModelTables], covered: CoveredByRun | None, now_ms: int
 ) -> None:

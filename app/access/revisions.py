@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from app.access.change_counts import ChangeCounts, changes_from_json, changes_to_json
 from app.access.refresh.sources import SOURCE
-from app.access.refresh.tables import ChangeCounts, changes_from_json, changes_to_json
 from app.access.tables import RevisionRow
 from app.foundation.database.statements import run
 

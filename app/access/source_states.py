@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from app.access.change_counts import ChangeCounts, changes_from_json
 from app.access.problems import ProblemSort
 from app.access.refresh.reads import Acceptance, Refusal
 from app.access.refresh.sources import SOURCE, UNCONFIGURED_POSITION
-from app.access.refresh.tables import ChangeCounts, changes_from_json
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
 from app.foundation.text import counted
 

@@ -246,9 +246,19 @@ def object_of_origin(origin: str) -> tuple[str, str]:
     return object_set, object_id
 
 
+def pushed_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns by which pushes identify a record of one source: by a user's id or alias, as the source writes it."""
+    return (*access_keys(kind), *(("user_alias",) if kind.may_use_alias else ()))
+
+
+def written_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify a record as its source writes it."""
+    return (*pushed_keys(kind), "source_id")
+
+
 def source_keys(kind: RecordKind) -> tuple[str, ...]:
-    """The columns that identify one of a source's records: by a user's id or alias, as its source writes it."""
-    return (*access_keys(kind), *(("user_alias",) if kind.may_use_alias else ()), "source_id", "origin", "rule")
+    """The columns that identify one of a source's records, with the object and rule that it was made from."""
+    return (*written_keys(kind), "origin", "rule")
 
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {

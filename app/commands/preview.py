@@ -15,7 +15,7 @@ from app.foundation.clock import utc_now
 from app.foundation.text import printable, quoted
 
 if TYPE_CHECKING:
-    from app.access.refresh.tables import ChangeCounts
+    from app.access.change_counts import ChangeCounts
     from app.directory.bounded import BoundedSource
     from app.directory.preview import PreviewedObject, PreviewedSource, PreviewFilter, RuleCounts, RuleResult
     from app.settings import Settings

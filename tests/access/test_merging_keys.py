@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, insert, literal, select, text, update
 
+from app.access.change_counts import SourceCounts
 from app.access.problem_list import ProblemList
 from app.access.records import (
     Document,
@@ -29,7 +30,7 @@ from app.access.refresh.reads import CHANGES, PARTIAL, ReadResult, StagedRead
 from app.access.refresh.refresh import Refresh, RefreshResult
 from app.access.refresh.source_changes import compute_source_changes, total
 from app.access.refresh.sources import SOURCE
-from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange, SourceCounts
+from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange
 from app.access.revisions import ModelChange
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing

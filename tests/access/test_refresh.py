@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 import app.access.refresh.session
+from app.access.change_counts import ChangeCounts
 from app.access.export import export_records
 from app.access.problem_list import ProblemList
 from app.access.records import Fill, Membership, User
 from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.tables import TEMPORARY_TABLES, ChangeCounts
+from app.access.refresh.tables import TEMPORARY_TABLES
 from app.access.revisions import current_revision
 from app.access.source_states import source_states
 from app.access.source_tables import origin_text

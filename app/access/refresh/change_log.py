@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from app.access.change_counts import ChangeCounts
 from app.access.records import (
     ContextGrant,
     Document,
@@ -20,7 +21,7 @@ from app.access.records import (
     Organization,
     User,
 )
-from app.access.refresh.tables import ChangeCounts, ModelTables
+from app.access.refresh.tables import ModelTables
 from app.access.revisions import REVISION, REVISION_CHANNEL
 from app.access.tables import AccessChangeRow
 from app.foundation.database.engine import is_sqlite

@@ -82,8 +82,8 @@ class Guard:
 def refuse_shrunk(
     connection: Connection,
     reads: Sequence[StagedRead],
-    guards: Mapping[str, Guard],
-    overall: Guard | None,
+    guard_of_source: Mapping[str, Guard],
+    common_guard: Guard | None,
     accepted: Collection[str],
     *,
     all_or_nothing: bool = False,
@@ -91,12 +91,12 @@ def refuse_shrunk(
     """The reads with their losses. Those that would remove too much are partial, and ``source_delta`` does not contain
     their removals. With ``all_or_nothing`` they are failed, and it contains none of their changes.
 
-    ``guards``: name of a source → its own guard. The other sources are checked by ``overall``, each by itself and all
-    of them together. None: they are not checked. ``accepted``: the names of sources that may remove any number.
+    ``guard_of_source``: its own guard. The other sources are checked by ``common_guard``, each by itself and all of
+    them together. None: they are not checked. ``accepted``: the names of sources that may remove any number.
     """
     lost = count_lost_keys(connection)
     checked = {
-        read.source_id: guards.get(read.name, overall)
+        read.source_id: guard_of_source.get(read.name, common_guard)
         for read in reads
         if read.verdict != FAILED and read.name not in accepted
     }
@@ -106,10 +106,10 @@ def refuse_shrunk(
         for read in reads
         if (guard := checked.get(read.source_id)) is not None and (excessive := guard.excessive(read.losses))
     }
-    if overall is not None:
-        unguarded = [read.source_id for read in reads if read.name not in guards]
+    if common_guard is not None:
+        unguarded = [read.source_id for read in reads if read.name not in guard_of_source]
         together = [source_id for source_id in unguarded if source_id in checked and source_id not in reasons]
-        reasons |= _reasons_together(connection, together, lost, overall)
+        reasons |= _reasons_together(connection, together, lost, common_guard)
     if not reasons:
         return reads
     if all_or_nothing:

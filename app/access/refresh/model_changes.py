@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.access.candidate import shadow
+from app.access.change_counts import ChangeCounts
 from app.access.refresh.search_names import compute_name_changes, store_name_changes
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import MODEL_TABLES, ChangeCounts, ModelTables, RowChange
+from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
 from app.access.tables import FormerPayloadRow
 from app.foundation.database.statements import run
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, Engine, update
 
+from app.access.change_counts import ChangeCounts
 from app.access.problem_list import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
@@ -28,7 +29,7 @@ from app.access.refresh.reads import COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.source_changes import compute_source_changes, total
 from app.access.refresh.sources import SOURCE, configure_source, configured_source
-from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
+from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import json_lists
@@ -129,7 +130,7 @@ def apply_push(
             source_id = configure_source(connection, push.source, configured)
     upserts, replaced = _drop_replaced(push.upserts)
     places = {f"push {push.sequence}, upsert[{upsert.position}]": upsert for upsert in upserts.values()}
-    with Refresh(engine, clock=clock, problems=ProblemList(), store_pending=True) as refresh:
+    with Refresh(engine, clock=clock, problems=ProblemList(), covered=None) as refresh:
         refresh.staging.open_source(source_id)
         for place, upsert in places.items():
             refresh.staging.add(upsert.record, place)

@@ -13,12 +13,14 @@ source the one that began last wins.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 from sqlalchemy import Connection, Engine, func, select, update
 
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
-from app.access.pending import CoveredByRun, store_pending
+from app.access.change_counts import SourceCounts
+from app.access.pending import EVERYTHING, CoveredByRun, store_pending
 from app.access.problem_list import ProblemList, ProblemSamples
 from app.access.refresh.change_log import are_logged, log_changes
 from app.access.refresh.duplicates import drop_duplicates
@@ -52,7 +54,7 @@ from app.access.refresh.sources import (
     unconfigured_sources,
 )
 from app.access.refresh.staging import Staging
-from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND, SourceCounts
+from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
 from app.access.revisions import ModelChange, add_revision
 from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms
@@ -90,29 +92,24 @@ class Refresh:
         clock: Clock,
         problems: ProblemList,
         on_candidate: bool = False,
-        store_pending: bool = False,
-        covered: CoveredByRun | None = None,
+        covered: CoveredByRun | None = EVERYTHING,
         is_planned_from: bool = False,
         change_hook: ChangeHook | None = None,
     ) -> None:
         """``on_candidate``: the engine is a candidate's (``app.access.candidate``). ``is_planned_from``: a plan is made
         from it afterwards.
 
-        ``store_pending``: no full run follows; what changes is stored for a narrowed run, except what is
-        ``covered`` (``app.access.pending``). ``change_hook``: is called by ``finish`` and ``forget``.
+        ``covered``: what the run that follows is about. None: no run follows. Other changes are stored for a narrowed
+        run (``app.access.pending``). ``change_hook``: is called by ``finish`` and ``forget``.
         """
         self._session = RefreshSession(engine, on_candidate=on_candidate)
         self.staging = Staging(self._session)
         self._clock = clock
         self._problems = problems
         self._on_candidate = on_candidate
-        self._store_pending = store_pending and not on_candidate
         self._covered = covered
         self._is_planned_from = is_planned_from
         self._change_hook = change_hook
-        self._guard: Guard | None = None
-        self._guards: Mapping[str, Guard] = {}
-        self._scopes: Mapping[str, ReadScope] = {}
 
     def __enter__(self) -> Self:
         self._session.__enter__()
@@ -121,31 +118,26 @@ class Refresh:
     def __exit__(self, *error: object) -> None:
         self._session.__exit__(*error)
 
-    def begin(
-        self,
-        names: Sequence[str],
-        *,
-        only: Collection[str] | None = None,
-        guard: Guard | None = None,
-        guards: Mapping[str, Guard] | None = None,
-        scopes: Mapping[str, ReadScope] | None = None,
-    ) -> None:
+    def begin(self, names: Sequence[str], *, only: Collection[str] | None = None) -> None:
         """Sets the sources, in the order of the configuration. Names are unique. All of them will be read, or ``only``
-        some: the others stay as they are.
-
-        ``guard`` guards them, alone and together, except those that have one in ``guards``. A source in ``scopes`` is
-        read only in that scope.
-        """
+        some: the others stay as they are."""
         self.staging.begin(names, read=names if only is None else only)
-        self._guard, self._guards, self._scopes = guard, guards or {}, scopes or {}
 
     def finish(
-        self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = (), *, all_or_nothing: bool = False
+        self,
+        accept_empty: Collection[str] = (),
+        accept_shrink: Collection[str] = (),
+        *,
+        common_guard: Guard | None = None,
+        guard_of_source: Mapping[str, Guard] = MappingProxyType({}),
+        scopes: Mapping[str, ReadScope] = MappingProxyType({}),
+        all_or_nothing: bool = False,
     ) -> RefreshResult:
         """Brings the access model in line with what was read, and returns what that changed.
 
         ``accept_empty`` and ``accept_shrink`` name the sources that may be empty, or shrink more than the guard allows.
-        ``all_or_nothing``: a read that the guard refuses changes nothing.
+        ``common_guard`` guards the sources, alone and together, except those in ``guard_of_source``. A source in
+        ``scopes`` was read only in that scope. ``all_or_nothing``: a read that the guard refuses changes nothing.
         """
         positions, reads = self.staging.positions, self.staging.reads
         drop_duplicates(self._session, {read.source_id: read.name for read in reads}, self._problems)
@@ -157,11 +149,13 @@ class Refresh:
             compute_source_changes(connection, reads, forgotten)
             keep_pushes(connection, reads)
             for read in reads:
-                if read.name in self._scopes:
-                    drop_out_of_scope(connection, read.source_id, self._scopes[read.name])
+                if read.name in scopes:
+                    drop_out_of_scope(connection, read.source_id, scopes[read.name])
             # A source that may be empty may shrink.
             accepted = {*accept_empty, *accept_shrink}
-            reads = refuse_shrunk(connection, reads, self._guards, self._guard, accepted, all_or_nothing=all_or_nothing)
+            reads = refuse_shrunk(
+                connection, reads, guard_of_source, common_guard, accepted, all_or_nothing=all_or_nothing
+            )
             change = self._write_reads(connection, reads, forgotten, positions)
             retained = unconfigured_sources(connection, positions)
             depends_on = self._isolate(connection) if self._on_candidate else None
@@ -242,7 +236,7 @@ class Refresh:
             self._session.look_up_rows()
         kinds = Merge(self._session, connection, None if merge_all else counts).compute_deltas()
         now_ms = epoch_ms(self._clock())
-        if self._store_pending:
+        if not self._on_candidate and self._covered != EVERYTHING:
             store_pending(connection, kinds, self._covered, now_ms)
         if merge_all:
             connection.execute(update(STATE).values(merge_all=False))

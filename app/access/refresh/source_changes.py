@@ -9,17 +9,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete
 
+from app.access.change_counts import ChangeCounts, SourceCounts
 from app.access.refresh.reads import FAILED, StagedRead
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import count_change
-from app.access.refresh.tables import (
-    REFRESH_TABLES,
-    REFRESH_TABLES_OF_KIND,
-    ChangeCounts,
-    RefreshTables,
-    RowChange,
-    SourceCounts,
-)
+from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables, RowChange
 from app.foundation.database.statements import json_list
 
 # ``+ 0`` stops SQLite from sorting again: it distrusts the order of an index below a column that it knows to be equal.

@@ -25,8 +25,9 @@ from sqlalchemy import (
     update,
 )
 
+from app.access.change_counts import SourceCounts, changes_to_json
 from app.access.refresh.reads import COMPLETE, FAILED, PART, Refusal, StagedRead, StartedRead
-from app.access.refresh.tables import REFRESH_TABLES, SourceCounts, changes_to_json
+from app.access.refresh.tables import REFRESH_TABLES
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
 from app.foundation.clock import Clock, epoch_ms

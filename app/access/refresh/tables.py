@@ -2,15 +2,23 @@
 
 The tables belong to one connection, so filling them locks nothing. For each kind of record there are:
 
-* ``staged``: the records that were just read, in the order of reading;
-* ``source_delta``: the rows of ``source_<kind>`` to add, update and remove;
-* ``changed``: the keys of the access model to merge again;
-* ``merged``: the rows of the access model under these keys, as they are to be;
-* ``delta``: the rows of the access model to add, update and remove.
+================  ================================================================  ==============================
+table             contents                                                          filled by
+================  ================================================================  ==============================
+``staged``        the records that were just read, in the order of reading          ``staging``, ``source_changes``
+``source_delta``  the rows of ``source_<kind>`` to add, update and remove           ``source_changes``, ``pushes``,
+                                                                                    ``pushed_keys``
+``changed``       the keys of the access model to merge again                       ``merge``
+``merged``        the rows of the access model under these keys, as they are to be  ``merge``
+``delta``         the rows of the access model to add, update and remove            ``merge``
+================  ================================================================  ==============================
+
+The functions of a refresh hand over their results in these tables.
 
 Statements about a kind are SQL text with these placeholders. They are the only parts that differ from kind to kind:
 
 ===================  =================================================================================
+``{kind}``           the name of the kind
 ``{source}``         the table ``source_<kind>``; ``{model}``, ``{staged}``, ``{changed}`` … are the others
 ``{keys}``           the key of the access model: ``organization_id, folder_id``
 ``{keys:s}``         the same as columns of ``s``: ``s.organization_id, s.folder_id``
@@ -20,22 +28,23 @@ Statements about a kind are SQL text with these placeholders. They are the only 
 ``{pushed_keys}``    the same without ``source_id``; ``{pushed_values}``: their values in the JSON list ``key``
 ``{source_keys}``    the same as ``{written_keys}`` with ``origin`` and ``rule``: the key of ``source_<kind>``
 ``{columns}``        all columns of the access model; ``{source_columns}``: of ``source`` and ``staged``
+``{merged_columns}`` all columns of ``merged``: those of the access model, and of users their aliases
 ``{disabled_row}``   the columns of the source's row ``s``, with ``disabled`` true
 ``{values}``         the columns beside the key, of kinds that refer to users; ``{combined}``: of several rows
 ``{organization}``   ``organization_id``, or ``''`` for kinds that belong to none; ``{item}``: the record's own id
 ``{content}``        columns that differ if two rows of the access model differ; the digest represents the payload
 ``{source_content}`` the same of two rows of a source
+``{add}``            a value of the column ``change`` (``RowChange``); likewise ``{update}``, ``{remove}``, ``{owner}``
 ``{rows}``           the table that the caller names
 ===================  =================================================================================
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from typing import Any
 
-import orjson
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -52,7 +61,7 @@ from sqlalchemy import (
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
 from app.access.records import User
-from app.access.source_tables import SOURCE_TABLES, source_keys
+from app.access.source_tables import SOURCE_TABLES, pushed_keys, source_keys, written_keys
 from app.access.tables import ACCESS_TABLES, access_keys
 from app.foundation.database.statements import run
 
@@ -69,40 +78,6 @@ class RowChange(IntEnum):
 
 CHANGE_PARTS: Mapping[str, str] = {change.name.lower(): str(int(change)) for change in RowChange}
 """The placeholders ``{add}``, ``{update}``, ``{remove}`` and ``{owner}`` of statements, with their values."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
-    """The numbers of changed records of a kind."""
-
-    added: int = 0
-    updated: int = 0
-    removed: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.added + self.updated + self.removed
-
-    @property
-    def any(self) -> bool:
-        return self.total > 0
-
-    def __add__(self, other: "ChangeCounts") -> "ChangeCounts":
-        return ChangeCounts(self.added + other.added, self.updated + other.updated, self.removed + other.removed)
-
-
-SourceCounts = Mapping[str, Mapping[int, ChangeCounts]]
-"""kind → source → how many of its records change, for the kinds and sources with changes."""
-
-
-def changes_to_json(changes: Mapping[str, ChangeCounts]) -> str:
-    """kind → counts as JSON, for the kinds that changed."""
-    return orjson.dumps({kind: asdict(counts) for kind, counts in changes.items() if counts.any}).decode()
-
-
-def changes_from_json(text: str) -> dict[str, ChangeCounts]:
-    """Parses the text of ``changes_to_json``. Empty for an empty text."""
-    return {kind: ChangeCounts(**counts) for kind, counts in orjson.loads(text or "{}").items()}
 
 
 class Columns(tuple[str, ...]):
@@ -149,12 +124,12 @@ class RefreshTables:
     @cached_property
     def written_keys(self) -> Columns:
         """The columns that identify a record as its source writes it."""
-        return Columns(self.source_keys[:-2])
+        return Columns(written_keys(self.record_kind))
 
     @cached_property
     def pushed_keys(self) -> Columns:
         """The columns by which pushes identify a record of one source."""
-        return Columns(self.source_keys[:-3])
+        return Columns(pushed_keys(self.record_kind))
 
     @cached_property
     def source_keys(self) -> Columns:

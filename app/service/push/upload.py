@@ -53,10 +53,8 @@ def apply_upload(
     upload = UploadedSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
-    with Refresh(engine, clock=clock, problems=problems, store_pending=True, change_hook=audit_hook) as refresh:
-        scopes = {target.name: ReadScope(target.allowed.kinds, target.allowed.organizations)}
-        guards = {target.name: Guard(count=target.guard.count, percent=target.guard.percent)}
-        refresh.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)
+    with Refresh(engine, clock=clock, problems=problems, covered=None, change_hook=audit_hook) as refresh:
+        refresh.begin(targets.configured, only=[target.name])
         for step in upload.read():
             if isinstance(step, Found):
                 refresh.staging.add(step.record, step.place)
@@ -64,7 +62,13 @@ def apply_upload(
                 problems.add(Problem(ProblemSort.REMARK, target.name, step.place, step.reason))
         _raise_for_problems(upload)
         refresh.staging.end(ReadResult(records=upload.records))
-        outcome = refresh.finish(accepted, accepted, all_or_nothing=True)
+        outcome = refresh.finish(
+            accepted,
+            accepted,
+            guard_of_source={target.name: Guard(count=target.guard.count, percent=target.guard.percent)},
+            scopes={target.name: ReadScope(target.allowed.kinds, target.allowed.organizations)},
+            all_or_nothing=True,
+        )
         without_effect = refresh.staged_problems()
     _raise_if_refused(outcome.reads[0])
     if upload.sequence is not None:

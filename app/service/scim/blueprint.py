@@ -94,7 +94,7 @@ class _Resources(StoredResources):
                 yield
             return
         failure: SCIMException | None = None
-        with Refresh(push.engine, clock=push.clock, problems=ProblemList(), store_pending=True) as refresh:
+        with Refresh(push.engine, clock=push.clock, problems=ProblemList(), covered=None) as refresh:
             # A refused request keeps the connection with its temporary tables.
             try:
                 with refresh.changing() as connection:

@@ -12,15 +12,15 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
+from app.access.change_counts import ChangeCounts
 from app.access.export import export_records, model_counts
-from app.access.pending import CoveredByRun
+from app.access.pending import EVERYTHING, CoveredByRun
 from app.access.problem_list import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard
 from app.access.refresh.losses import losses_in_words
 from app.access.refresh.reads import StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
 from app.access.refresh.sources import SourceError, confirm_pushed
-from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
 from app.access.source_states import source_states
 from app.access.stored_problems import count_problems
@@ -166,20 +166,14 @@ def read_directory(
         problems=problems,
         on_candidate=on_candidate,
         is_planned_from=is_planned_from,
-        store_pending=options.store_pending or selection is not None,
-        covered=None if selection is None else CoveredByRun(selection.organization_ids, selection.user_ids),
+        covered=_covered_by_run(options),
         change_hook=change_hook,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         names = [source.name for source in sources]
         only = names if options.only is None else options.only
         read_now = {name for name in names if name in only and name not in pushed}
-        refreshing.begin(
-            names,
-            guard=guard_from_settings(guard),
-            guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
-            only=read_now,
-        )
+        refreshing.begin(names, only=read_now)
         source_reads = SourceReads(
             staging=refreshing.staging, clock=clock, progress=progress, selection=selection, full=options.full
         )
@@ -188,7 +182,14 @@ def read_directory(
         )
         for read in reads:
             problems.add_all(read.problems)
-        outcome = refreshing.finish(options.accept_empty, options.accept_shrink)
+        outcome = refreshing.finish(
+            options.accept_empty,
+            options.accept_shrink,
+            common_guard=guard_from_settings(guard),
+            guard_of_source={
+                source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)
+            },
+        )
         is_complete = any(not read.answered for read in outcome.reads)
         problems.add_samples(refreshing.staged_problems(cycles=is_complete))
     if is_complete and not on_candidate and selection is None:
@@ -197,6 +198,12 @@ def read_directory(
     if pushed and not on_candidate:
         confirm_pushed(engine, pushed, clock=clock)
     return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
+
+
+def _covered_by_run(options: ReadOptions) -> CoveredByRun | None:
+    if options.selection is not None:
+        return CoveredByRun(options.selection.organization_ids, options.selection.user_ids)
+    return None if options.store_pending else EVERYTHING
 
 
 def _require_sources(sources: Sequence[Source], accepted: Collection[str], full: Collection[str]) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine
 
 from app.access.candidate import CandidateLostError, open_candidate
+from app.access.change_counts import ChangeCounts
 from app.access.problem_list import ProblemGroup, ProblemList
 from app.access.problems import Problem, ProblemSort
 from app.access.refresh.guard import Guard
 from app.access.refresh.reads import Losses
-from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import current_revision
 from app.directory.bounded import BoundedSource
 from app.directory.preview import PreviewedSource
