@@ -3,6 +3,8 @@
 The rest of the service reports errors as JSON envelopes.
 """
 
+from functools import partial
+
 import structlog
 from flask import Blueprint, Response, make_response, request
 from werkzeug.exceptions import HTTPException, NotFound
@@ -12,6 +14,7 @@ from app.foundation.database.errors import NoTurnError, is_outage, log_fields
 from app.http.request_id import current_request_id
 from app.service.console.console import Console, ConsoleParts
 from app.service.console.gate import RoleTooLow, SignInNeeded
+from app.service.console.oidc.sign_in import MAX_BACK_BYTES
 from app.service.console.pages import (  # noqa: F401 - they register their views
     access,
     access_impact,
@@ -42,9 +45,6 @@ from app.sync.runs.run import RunNotFoundError
 _log = structlog.stdlib.get_logger(__name__)
 
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
-
-_MAX_BACK = 1024
-"""Characters of a URL to return to: the limit of a sign-in through the issuer."""
 
 _TITLES = {
     400: "Bad request",
@@ -88,22 +88,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
 
 
 def _install_errors(blueprint: Blueprint, console: Console) -> None:
-    def problem(
-        status: int, text: str, advice: str = "", title: str | None = None, *, uses_database: bool = True
-    ) -> Response:
-        context = {
-            "title": title or _TITLES.get(status, "Something went wrong"),
-            "text": text,
-            "advice": advice,
-            "request_id": current_request_id() or "",
-            "is_outage": status == 503,
-        }
-        try:
-            if uses_database and console.gate.slots.is_entered and console.gate.operator() is not None:
-                return console.show("problem.html", current="", status=status, **context)
-        except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
-            _log.warning("page_without_frame", **log_fields(error))
-        return console.anonymous("problem_alone.html", status=status, **context)
+    problem = partial(_show_problem, console)
 
     @blueprint.errorhandler(SignInNeeded)
     def _to_sign_in(_error: SignInNeeded) -> Response:
@@ -149,6 +134,25 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
         )
 
 
+def _show_problem(
+    console: Console, status: int, text: str, advice: str = "", title: str | None = None, *, uses_database: bool = True
+) -> Response:
+    """The page of an error. The operator's page has the menu, the anonymous one needs no database."""
+    context = {
+        "title": title or _TITLES.get(status, "Something went wrong"),
+        "text": text,
+        "advice": advice,
+        "request_id": current_request_id() or "",
+        "is_outage": status == 503,
+    }
+    try:
+        if uses_database and console.gate.slots.is_entered and console.gate.operator() is not None:
+            return console.show("problem.html", current="", status=status, **context)
+    except Exception as error:  # noqa: BLE001 - it is logged, and the anonymous page is shown
+        _log.warning("page_without_frame", **log_fields(error))
+    return console.anonymous("problem_alone.html", status=status, **context)
+
+
 def _about_calls(console: Console) -> str:
     """What an outage of the database means for permission calls."""
     if console.parts.index_state is not None and console.parts.index_state().is_used:
@@ -163,7 +167,7 @@ def _page_of_form() -> str:
     if not fields:
         return ""
     url = address(name, **fields)
-    return url if len(url) <= _MAX_BACK else address(name, run=fields.get("run"))
+    return url if len(url) <= MAX_BACK_BYTES else address(name, run=fields.get("run"))
 
 
 def _sentence(error: HTTPException) -> str:

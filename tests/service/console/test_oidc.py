@@ -22,8 +22,8 @@ from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
-from app.service.console.oidc import calls
-from app.service.console.oidc.calls import FRESH_SECONDS, MAX_AGE, RETRY_AFTER
+from app.service.console.oidc import cache, calls
+from app.service.console.oidc.cache import FRESH_SECONDS, MAX_AGE, RETRY_AFTER
 from app.service.console.oidc.sign_in import ATTEMPT_TIMEOUT
 from app.service.console.settings import OidcSettings, Role
 from app.service.console.tables import ConsoleSessionRow
@@ -573,7 +573,7 @@ def test_keys_for_other_uses_are_refused(
 
 def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Moves the time of the cache forward."""
-    monkeypatch.setattr(calls, "monotonic", lambda: monotonic() + seconds)
+    monkeypatch.setattr(cache, "monotonic", lambda: monotonic() + seconds)
 
 
 def test_cached_metadata_bridges_a_short_outage(

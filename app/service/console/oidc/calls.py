@@ -1,23 +1,20 @@
-"""Calls to the issuer, limited in size, time and number, and a cache of their results.
+"""Calls to the issuer, limited in size, time and number.
 
 The issuer, or a name server, may hang. So each sign-in's calls run in a separate thread. The page waits 0.5 s for a
-free thread, then at most ``CALLS_TIMEOUT``. The cache bridges a restart of the issuer or a network problem.
+free thread, then at most ``CALLS_TIMEOUT``.
 """
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import requests
-import structlog
 
 from app.foundation.outbound.failure import failure_of, refused_by_proxy
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import BoundedAdapter, UnusableResponseError, session_for
-
-_log = structlog.stdlib.get_logger(__name__)
 
 MAX_RESPONSE_BYTES = 1024 * 1024
 
@@ -28,14 +25,6 @@ _TIMEOUTS = (2.0, 3.0)
 """The connect timeout and the read timeout, in seconds."""
 _THREAD_TIMEOUT = 0.5
 """Seconds that a sign-in waits for a free thread."""
-
-FRESH_SECONDS = 600.0
-"""The age at which a cached value is read again."""
-MAX_AGE = 3600.0
-"""The age in seconds up to which a cached value is used while the issuer is unavailable. Relying parties commonly use
-an hour: a withdrawn key must not open the console for long."""
-RETRY_AFTER = 10.0
-"""Seconds for which an issuer that failed is not called again."""
 
 T = TypeVar("T")
 
@@ -90,14 +79,14 @@ class CallThreads:
     def run(self, work: Callable[[], T], *, is_throttled: bool = False) -> T:
         """Returns or raises what ``work`` does. Raises ``IssuerAwayError`` after the timeout, and ``IssuerBusyError``
         if all threads are busy. Throttled callers share one thread and do not wait for it."""
-        if is_throttled:
-            if not self._throttled.acquire(blocking=False):
-                raise IssuerBusyError("another throttled sign-in waits for the issuer")
-            try:
-                return self._run(work, timeout=0)
-            finally:
-                self._throttled.release()
-        return self._run(work, timeout=_THREAD_TIMEOUT)
+        if not is_throttled:
+            return self._run(work, timeout=_THREAD_TIMEOUT)
+        if not self._throttled.acquire(blocking=False):
+            raise IssuerBusyError("another throttled sign-in waits for the issuer")
+        try:
+            return self._run(work, timeout=0)
+        finally:
+            self._throttled.release()
 
     def _run(self, work: Callable[[], T], *, timeout: float) -> T:
         if not self._free.acquire(timeout=timeout):
@@ -118,44 +107,3 @@ class CallThreads:
         if not result.done():
             raise IssuerAwayError("its responses took too long")
         return result.result()
-
-
-class Cached(Generic[T]):
-    """A value that is read from the issuer, cached for ``FRESH_SECONDS``, or ``MAX_AGE`` while it is unavailable."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._value: T | None = None
-        self._read_at = self._failed_at = float("-inf")
-        self._failure: IssuerError | None = None
-
-    @property
-    def age(self) -> float:
-        """Seconds since the value was read."""
-        return monotonic() - self._read_at
-
-    def get(self, read: Callable[[], T], *, max_age: float = FRESH_SECONDS) -> T:
-        """The value, read again if it is older than ``max_age``. Raises what ``read`` does. Within ``RETRY_AFTER`` of a
-        failure, raises it again without a call."""
-        value = self._value if self.age <= MAX_AGE else None
-        if value is not None and self.age <= max_age:
-            return value
-        if self._failure is not None and monotonic() - self._failed_at < RETRY_AFTER:
-            if value is None:
-                raise type(self._failure)(str(self._failure))
-            return value
-        try:
-            new = read()
-        except IssuerError as error:
-            if not isinstance(error, IssuerBusyError):
-                self._failed_at, self._failure = monotonic(), error
-            if not isinstance(error, IssuerAwayError):
-                # It is available, and its answer has changed: the cached value is no longer valid.
-                self._read_at = float("-inf")
-                raise
-            if value is None:
-                raise
-            _log.warning("issuer_failed", problem=str(error), uses=f"its {self._label} of {self.age:.0f} s ago")
-            return value
-        self._value, self._read_at = new, monotonic()
-        return new

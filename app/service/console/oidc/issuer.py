@@ -19,7 +19,8 @@ from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
 from app.foundation.outbound.urls import is_http_url, is_loopback
-from app.service.console.oidc.calls import MAX_AGE, Cached, CallThreads, IssuerAwayError, IssuerError, bounded_session
+from app.service.console.oidc.cache import MAX_AGE, Cached
+from app.service.console.oidc.calls import CallThreads, IssuerAwayError, IssuerError, bounded_session
 from app.service.console.oidc.id_token import IdToken, library_call, valid_claims, verifying_keys
 from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_from_claims
 from app.service.console.settings import OidcSettings

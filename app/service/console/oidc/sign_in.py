@@ -20,8 +20,8 @@ from app.service.console.settings import OidcSettings, Role
 ATTEMPT_TIMEOUT = timedelta(minutes=10)
 """The time that a user has to sign in at the issuer."""
 
-_MAX_PATH_BYTES = 1024
-"""Proxies commonly accept 4 KB of response headers."""
+MAX_BACK_BYTES = 1024
+"""The limit of a URL to return to. Proxies commonly accept 4 KB of response headers."""
 _COOKIE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{64})\.([A-Za-z0-9_-]*)")
 _MAX_NAME = 100
 _NAME_CLAIMS = ("preferred_username", "email", "sub")
@@ -63,7 +63,7 @@ class Attempt:
 
 def begin_attempt(clock: Clock, random: Random, *, back: str) -> Attempt:
     """A new attempt. ``random`` must not be predictable."""
-    is_usable = back.isprintable() and len(back.encode()) <= _MAX_PATH_BYTES
+    is_usable = back.isprintable() and len(back.encode()) <= MAX_BACK_BYTES
     return Attempt(epoch_ms(clock()), f"{random.getrandbits(256):064x}", back if is_usable else "")
 
 
