@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from app.access.browse.lookup import name_of
 from app.access.decision.ancestry import Ancestry, Obstacle
@@ -60,6 +60,7 @@ _MISSING_LINKS: Mapping[Rule, Link] = {
     Rule.CONTEXT_EMPTY: "no context",
 }
 _MISSING = frozenset({Rule.RESOURCE_UNKNOWN, Rule.FOLDER_UNKNOWN, Rule.FOLDER_CYCLE})
+"""Rules that deny because a level is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +80,22 @@ class Rung:
     """The role of a grant that was not reached, or the fields of a context that no grant covers."""
 
 
+class NamedRecord(NamedTuple):
+    item_id: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
     """The levels from the organization down, and the chain from the user to the deciding level."""
 
     rungs: Sequence[Rung]
-    user: tuple[str, str]
-    """Id and name."""
-    groups: Sequence[tuple[str, str]]
-    """From the user to the group that has the grant: id and name of each."""
+    user: NamedRecord
+    groups: Sequence[NamedRecord]
+    """From the user to the group that has the grant."""
     link: Link
     role: str
-    """The user's role by that."""
+    """The user's role by the link."""
     user_problem: UserProblem
     allows: bool
 
@@ -117,14 +122,14 @@ def make_ladder(
     rungs[1:1] = _missing_level(question, decision, records, ancestry)
     if question.type == "context":
         rungs.append(_context_rung(question, decision))
-    groups: tuple[tuple[str, str], ...] = ()
+    groups: list[NamedRecord] = []
     if grants and grants[0].organization_user_group_id is not None:
         path = view.group_path(question.organization_id, question.user_id, grants[0].organization_user_group_id)
         ids = [member.organization_user_group_id for member in path]
-        groups = tuple((group_id, names("group", question.organization_id, group_id)) for group_id in ids)
+        groups = [NamedRecord(group_id, names("group", question.organization_id, group_id)) for group_id in ids]
     return Ladder(
         rungs=rungs,
-        user=(question.user_id, names("user", "", question.user_id)),
+        user=NamedRecord(question.user_id, names("user", "", question.user_id)),
         groups=groups,
         link=_link(decision, grants),
         role=str(grants[0].access_role if grants else decision.access_role or ""),
@@ -203,8 +208,10 @@ class _Levels:
         if rule is Rule.ORGANIZATION_DISABLED or len(self.levels) == 1:
             return 0
         if self.grants:
-            on = (self.grants[0].folder_id, self.grants[0].document_id)
-            return next((number for number, level in enumerate(self.levels) if _ids(level) == on), None)
+            on = self.grants[0]
+            key = (Folder.kind, on.folder_id) if on.document_id is None else (Document.kind, on.document_id)
+            keys = [(level.kind, level.key[-1]) for level in self.levels]
+            return keys.index(key) if key in keys else None
         numbers = reversed(range(len(self.levels)))
         return next((number for number in numbers if self.levels[number].access_type is not None), 0)
 
@@ -285,9 +292,3 @@ def _link(decision: Decision, grants: Sequence[Grant]) -> Link:
     if decision.has_access:
         return "member" if any(isinstance(record, Membership) for record in decision.trail) else "public"
     return _MISSING_LINKS.get(decision.rule, "")
-
-
-def _ids(level: Level) -> tuple[str | None, str | None]:
-    if isinstance(level, Folder):
-        return level.folder_id, None
-    return (None, level.document_id) if isinstance(level, Document) else (None, None)

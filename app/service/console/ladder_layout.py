@@ -1,14 +1,14 @@
-"""Lays out a ladder for the template ``ladder.html``, which draws it as SVG with attributes and classes only."""
+"""Computes the positions and texts of a ladder. The template ``ladder.html`` draws it as SVG."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 from unicodedata import east_asian_width
 
 from markupsafe import Markup
 
 from app.service.console.formatting import visible
-from app.service.console.ladder import Ladder, Rung
+from app.service.console.ladder import Ladder, NamedRecord, Rung, UserProblem
 
 _WIDTH = 1080
 _LEVEL_WIDTH, _LEVEL_HEIGHT, _GAP = 380, 46, 18
@@ -60,13 +60,8 @@ def cut(text: str, room: float, size: float, *, mono: bool = False) -> str:
     shown = visible(text)
     if _measure(shown, size, mono=mono) <= room:
         return shown
-    room -= size
-    end = 0
-    for end, character in enumerate(shown):  # noqa: B007 - used after the loop
-        room -= _measure(character, size, mono=mono)
-        if room < 0:
-            break
-    return f"{shown[:end]}…"
+    widths = accumulate(_measure(character, size, mono=mono) for character in shown)
+    return f"{shown[: sum(width <= room - size for width in widths)]}…"
 
 
 def _measure(text: str, size: float, *, mono: bool = False) -> float:
@@ -109,30 +104,35 @@ def _level(rung: Rung, top: int, kind: str, note: str) -> dict[str, object]:
 
 def _chain(ladder: Ladder, left: int, link: str) -> dict[str, object]:
     """The boxes and arrows from the user through groups to the deciding level."""
-    chain = [("user", *ladder.user), *(("group", *group) for group in ladder.groups)]
+    chain = [("user", ladder.user), *(("group", group) for group in ladder.groups)]
     if len(ladder.groups) > _MAX_GROUPS:
-        inner = [name or group_id for group_id, name in ladder.groups[1:-1]]
-        chain[2:-1] = [("groups", ", ".join(inner), f"{len(inner)} more")]
+        inner = [group.name or group.item_id for group in ladder.groups[1:-1]]
+        chain[2:-1] = [("groups", NamedRecord(", ".join(inner), f"{len(inner)} more"))]
     gap = 40 if len(chain) < 4 else 28
     width = min(_BOX_WIDTH, (left - _LAST_GAP - gap * (len(chain) - 1)) / len(chain))
     lefts = [1 + number * (width + gap) for number in range(len(chain))]
     boxes = [
-        {
-            "x": round(lefts[number]),
-            "kind": kind,
-            "problem": "" if number else ladder.user_problem,
-            "whole": item_id if kind == "groups" or name in {"", item_id} else f"{name} {item_id}",
-            "name": name if kind != "groups" and name != item_id else "",
-            "item_id": item_id,
-            "shown": cut(name or item_id, width - 20, _TEXT),
-            "shown_id": ""
-            if kind == "groups" or name in {"", item_id} or (not number and ladder.user_problem)
-            else cut(item_id, width - 28 - _measure(kind, _SMALL), _MONO, mono=True),
-        }
-        for number, (kind, item_id, name) in enumerate(chain)
+        _box(x, width, kind, record, ladder.user_problem if kind == "user" else "")
+        for x, (kind, record) in zip(lefts, chain, strict=True)
     ]
     tone = "leads" if ladder.allows else ""
     arrows = [(round(x - gap), round(x), tone, "in") for x in lefts[1:]]
     if ladder.deciding is not None and link:
         arrows.append((round(lefts[-1] + width), left, tone or "none", link))
     return {"boxes": boxes, "box_width": round(width), "arrows": arrows}
+
+
+def _box(x: float, width: float, kind: str, record: NamedRecord, problem: UserProblem) -> dict[str, object]:
+    item_id, name = record
+    shows_id = kind != "groups" and name not in {"", item_id}
+    id_width = width - 28 - _measure(kind, _SMALL)
+    return {
+        "x": round(x),
+        "kind": kind,
+        "problem": problem,
+        "whole": f"{name} {item_id}" if shows_id else item_id,
+        "name": name if shows_id else "",
+        "item_id": item_id,
+        "shown": cut(name or item_id, width - 20, _TEXT),
+        "shown_id": cut(item_id, id_width, _MONO, mono=True) if shows_id and not problem else "",
+    }

@@ -19,7 +19,7 @@ from app.contract.operation import Answer
 from app.contract.permission_call import Question
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare
-from app.service.console.ladder import Ladder, Rung
+from app.service.console.ladder import Ladder, NamedRecord, Rung
 from app.service.console.ladder_layout import cut, lay_out
 from app.service.console.settings import Role
 from app.service.console.urls import address
@@ -233,8 +233,8 @@ def test_the_sentence_ends_with_the_end_of_the_access(full: Office) -> None:
 def test_groups_of_the_ladder_show_their_names() -> None:
     ladder = Ladder(
         rungs=[Rung(kind="organization", item_id="acme", name="Acme", use="grant", state="allows")],
-        user=("ada", "Ada Lovelace"),
-        groups=[("g1", "Engineering"), ("g2", "")],
+        user=NamedRecord("ada", "Ada Lovelace"),
+        groups=[NamedRecord("g1", "Engineering"), NamedRecord("g2", "")],
         link="grant",
         role="viewer",
         user_problem="",
