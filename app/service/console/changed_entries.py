@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from app.service.console.names import Mention, mentions_of
+from app.service.console.names import Mention, mentions_of, organizations_of
 from app.service.console.run_changes import ACTIONS
 from app.sync.ledger.items import USER_KINDS
 from app.sync.plan.changed_users import MAX_ENTRIES, ChangedUser, changed_access_types, changed_users
@@ -14,6 +14,7 @@ from app.sync.plan.listing import PlannedChange, read_changes
 from app.sync.runs.run import ENDS, Run
 
 EFFECTS = ("lose", "gain", "change")
+"""The numbers of a ``ChangedUser``."""
 _SHOWN = 10
 """The organizations and the users that the page names."""
 
@@ -24,6 +25,14 @@ class Figure(NamedTuple):
     effect: str
     users: int
     entries: int
+
+
+class OrganizationUsers(NamedTuple):
+    """The users of an organization whose entries were changed."""
+
+    organization_id: str
+    users: Mapping[str, int]
+    """Effect → number of users."""
 
 
 class ChangedEntries(NamedTuple):
@@ -37,8 +46,8 @@ class ChangedEntries(NamedTuple):
     """Whether the backend had nothing before."""
     figures: Sequence[Figure]
     """Empty if the entries are too many: they are only counted then."""
-    organizations: Sequence[tuple[str, Mapping[str, int]]]
-    """Organization, and effect → users: those with most users."""
+    organizations: Sequence[OrganizationUsers]
+    """Those with most users."""
     users: Sequence[ChangedUser]
     """Those with most entries."""
     user_count: int
@@ -50,16 +59,16 @@ class ChangedEntries(NamedTuple):
     def mentions(self) -> Iterator[Mention]:
         """The records that the page names."""
         yield from mentions_of(self.items.values())
-        yield from (("organization", "", organization_id) for organization_id, _ in self.organizations)
+        yield from organizations_of(self.organizations)
 
 
-def count_entries(run: Run, action: str, status: str = "done") -> int:
-    """The entries of users that the run added, updated or deleted, or those that have another status."""
-    return sum(run.counts.get(kind, {}).get(action, {}).get(status, 0) for kind in USER_KINDS)
+def count_entries(run: Run, action: str) -> int:
+    """The number of users' entries that the run added, updated or deleted."""
+    return sum(run.counts.get(kind, {}).get(action, {}).get("done", 0) for kind in USER_KINDS)
 
 
 def changed_entries(connection: Connection, run: Run) -> ChangedEntries | None:
-    """The changes of a run that has ended. None: it has not ended, is a preview, or has no plan."""
+    """The changes of a run that has ended. None: it has not ended, is a preview, or has no plan or no items."""
     if run.dry_run or run.status not in ENDS or run.plan_id is None or not run.counts:
         return None
     added, updated, removed = (count_entries(run, action) for action in ACTIONS)
@@ -90,12 +99,14 @@ def _figures(users: Sequence[ChangedUser]) -> Iterator[Figure]:
             yield Figure(effect, len({user_id for user_id, _ in numbers}), sum(number for _, number in numbers))
 
 
-def _organizations(users: Sequence[ChangedUser]) -> list[tuple[str, Mapping[str, int]]]:
+def _organizations(users: Sequence[ChangedUser]) -> list[OrganizationUsers]:
     within: defaultdict[str, list[ChangedUser]] = defaultdict(list)
     for user in users:
         within[user.organization_id].append(user)
     largest = sorted(within.items(), key=lambda item: -len(item[1]))
     return [
-        (organization_id, {effect: sum(getattr(user, effect) > 0 for user in of_one) for effect in EFFECTS})
+        OrganizationUsers(
+            organization_id, {effect: sum(getattr(user, effect) > 0 for user in of_one) for effect in EFFECTS}
+        )
         for organization_id, of_one in largest
     ]

@@ -1,7 +1,7 @@
 """Failing items: who must act on a failure, where the records of the items are, and what they contain now."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -18,7 +18,11 @@ from app.sync.ledger.items import ItemKey, Kind
 from app.sync.ledger.ledger import ledger_in_use
 
 PLACES_SHOWN = 3
-_ACTORS: Mapping[str, str] = {
+"""The records of one message whose places are shown."""
+FailureActor = Literal["", "owner", "backend", "operator", "later"]
+"""Who must act: the owner of the records, the backend's administrator, an operator of Usher, or the backend's
+administrator if it continues. Empty: the status is unknown."""
+_ACTORS: Mapping[str, FailureActor] = {
     Status.INVALID_ARGUMENT: "owner",
     Status.NOT_FOUND: "operator",
     Status.ALREADY_EXISTS: "operator",
@@ -29,8 +33,7 @@ _ACTORS: Mapping[str, str] = {
         (Status.FAILED_PRECONDITION, Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.UNIMPLEMENTED), "backend"
     ),
 }
-"""The status of a refusal → who must act: the owner of the records, the backend's administrator, an operator of Usher,
-or the backend's administrator if it continues."""
+"""The status of a refusal → who must act."""
 
 
 def failures_now(connection: Connection, item: Item) -> Sequence[Failure]:
@@ -41,8 +44,7 @@ def failures_now(connection: Connection, item: Item) -> Sequence[Failure]:
 
 
 class Advice(NamedTuple):
-    actor: str
-    """A value of ``_ACTORS``. It is empty if the message has no status."""
+    actor: FailureActor
     places: Sequence[str]
     """The places of the records of the first items."""
     items: int

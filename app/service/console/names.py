@@ -1,4 +1,4 @@
-"""Looks up the names of the records that a page mentions, with one query for each kind."""
+"""The records that a page mentions: their names, read with one query for each kind, and their fields in words."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,8 +66,8 @@ def field_of(name: str, text: str, organization_id: str) -> Field:
 
 
 def fields_of(record: Mapping[str, object], organization_id: str) -> list[Field]:
-    """The fields of a record as ``record_to_wire`` returns it, with epoch milliseconds as times. Those that its table
-    does not need are left out."""
+    """The fields of a record as ``record_to_wire`` returns it. Times are epoch milliseconds there. Its name, its
+    organization and fields that are false are left out."""
     kind = record["kind"]
     hidden = {"kind", *_SHOWN_BY_ID, *(() if kind == Organization.kind else ("organizationId",))}
     fields = []
@@ -84,9 +84,17 @@ def fields_of(record: Mapping[str, object], organization_id: str) -> list[Field]
     return fields
 
 
-def causes_of(row: StoredAccessChange) -> list[tuple[str, str, list[Field]]]:
-    """The changes of records behind a change of access: ``added``, ``changed`` or ``removed``, kind, and fields."""
-    return [(change, str(record["kind"]), fields_of(record, row.organization_id)) for change, record in row.causes]
+class RecordChange(NamedTuple):
+    change: str
+    """``added``, ``changed`` or ``removed``."""
+    kind: str
+    fields: Sequence[Field]
+
+
+def causes_of(row: StoredAccessChange) -> list[RecordChange]:
+    """The changes of records behind a change of access."""
+    organization_id = row.organization_id
+    return [RecordChange(change, str(each["kind"]), fields_of(each, organization_id)) for change, each in row.causes]
 
 
 def with_mentions(sentence: str, mentions: Sequence[Mention]) -> list[str | Mention]:
@@ -170,8 +178,8 @@ def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
         yield "organization", "", row.organization_id
         yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
         yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
-        for _, _, fields in causes_of(row):
-            yield from (field.mention for field in fields if field.mention)
+        for cause in causes_of(row):
+            yield from (field.mention for field in cause.fields if field.mention)
 
 
 def cause_mentions(causes: Iterable[CausedChanges]) -> Iterator[Mention]:

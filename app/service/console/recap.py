@@ -3,7 +3,7 @@ shows it below the notices, which contain what waits for an operator."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -25,15 +25,25 @@ def yesterday(now: datetime) -> datetime:
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
+class RunEntries(NamedTuple):
+    """The numbers of users' entries that a run removed and added."""
+
+    run: Run
+    removed: int
+    added: int
+
+
 class Recent(NamedTuple):
+    """The content of the recap."""
+
     since: datetime
     recap: Recap
     events: Sequence[tuple[Run, Sequence[str]]]
     """Runs that held deletes because sources lost records, and what was lost."""
     entries: tuple[int, int]
-    """The entries of users that were removed, and added."""
-    entry_runs: Sequence[tuple[Run, int, int]]
-    """The runs that removed and added entries, with the numbers: the latest, those that removed most first."""
+    """The numbers of users' entries that were removed, and added."""
+    entry_runs: Sequence[RunEntries]
+    """The latest runs that removed or added entries. Those that removed most are first."""
     changed: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     """Kind, and the number of items for each action."""
     failed: Sequence[Run]
@@ -43,20 +53,20 @@ class Recent(NamedTuple):
 
 
 def since_yesterday(connection: Connection, now: datetime, held: Sequence[HeldRun]) -> Recent | None:
-    """The recap; None: no run was ever requested. ``held``: the runs whose deletes are held now."""
+    """The recap. None: no run was ever requested. ``held``: the runs whose deletes are held now."""
     if not recent_runs(connection, 1):
         return None
     since = yesterday(now)
     recapped = recap(connection, since)
-    changed: dict[str, Any] = recapped.done()
+    changed = recapped.done()
     runs = recent_runs(connection, PAGE_ROWS, since=since, previews=False, idle=False)
-    of_runs = [(run, count_entries(run, "delete"), count_entries(run, "add")) for run in runs]
+    of_runs = [RunEntries(run, count_entries(run, "delete"), count_entries(run, "add")) for run in runs]
     return Recent(
         since=since,
         recap=recapped,
         events=[(run, lost) for run in runs if "held" in run.report and (lost := own_losses(connection, run))],
         entries=(_entries(changed, "delete"), _entries(changed, "add")),
-        entry_runs=sorted((row for row in of_runs if row[1] or row[2]), key=lambda row: (-row[1], -row[2])),
+        entry_runs=sorted((of for of in of_runs if of.removed or of.added), key=lambda of: (-of.removed, -of.added)),
         changed=[
             (kind, [(action, changed[kind].get(action, 0)) for action in ACTIONS])
             for kind in ITEM_KINDS
