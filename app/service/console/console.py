@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from app.access.revisions import current_revision
 from app.access.source_states import source_states
 from app.foundation.clock import Clock, epoch_ms
 from app.http.throttle import FailedCredentials
+from app.monitoring.notify.concerns import DueAfter
 from app.monitoring.notify.watch import FindConcerns
 from app.service.console.backend_answer import GetPermissions
 from app.service.console.cookies import Preferences
@@ -70,9 +70,9 @@ class ConsoleParts:
     policy: DecisionPolicy
     provider_path: str
     find_concerns: FindConcerns
-    due_after: Callable[[datetime], datetime | None]
-    verify_due_after: Callable[[datetime], datetime | None]
-    """When the next run is due that reads the backend first."""
+    due_after: DueAfter
+    verify_due_after: DueAfter
+    """Of runs that read the backend first."""
     settings_rows: Callable[[], Sequence[tuple[str, str, str]]]
     """Returns key, value and origin of every setting. Secrets are masked."""
     index_state: Callable[[], IndexState] | None

@@ -60,6 +60,7 @@ class Examination:
     started_at: int
     finished_at: int | None
     outcome: str
+    """``running``, ``done``, or why it did not run all checks."""
     findings: Sequence[ExaminationFinding]
 
     @property

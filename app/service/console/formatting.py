@@ -16,10 +16,12 @@ _FAR = 90 * _DAY
 _UNITS = ((1, "s", 60), (_MINUTE, "min", 60), (_HOUR, "h", 24), (_DAY, "d", _FAR))
 """Seconds, unit, and the number from which the next unit is used."""
 _SHORT = 64
+"""The length from which ids and names are shortened."""
 _UNBROKEN = 24
 """The length up to which an id stays on one line."""
 _STATUS = re.compile(r"[A-Z]{3,}(?:_[A-Z]+)*: (?:data\.\w+\[\d+\]\.)?(?=.)")
 FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
+"""The folders in the path of a file."""
 
 
 def percent(part: int, whole: int) -> str:
@@ -117,7 +119,7 @@ def visible(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Calls ``visible``, with a capital letter if the text begins with an ordinary word."""
+    """The result of ``visible``, with a capital letter if the text begins with an ordinary word."""
     shown = visible(text)
     return shown[:1].upper() + shown[1:] if shown.split(" ")[0].rstrip(",;:.").isalpha() else shown
 
@@ -129,7 +131,7 @@ def without_status(message: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Calls ``visible`` for each line, with tabs as spaces."""
+    """The result of ``visible`` for each line, with tabs as spaces."""
     return "\n".join(visible(line) for line in text.replace("\t", "  ").split("\n"))
 
 

@@ -26,7 +26,7 @@ class Listing(Generic[Row]):
     """The cursor of the next page. It is empty for the last page."""
     is_first: bool = True
     total: int | None = None
-    """The number of rows of all pages, in the order of names. None: there are too many for that order."""
+    """The number of rows of all pages. None: the list is not in the order of names."""
 
 
 class Lists:
@@ -98,15 +98,15 @@ class Lists:
         # The name is empty in the order of ids.
         order, last_name, last_id = self.after or ("", "", "")
         keys = None if order == "id" else sort_by_name(connection, records, text)
-        if keys is None and order == "name":
-            raise invalid_cursor()
-        if keys is None and text:
-            return Listing(find_first(connection, records, text, PAGE_ROWS))
-        if keys is None:
-            page_keys = [("id", "", item_id) for item_id in records.ids(after=last_id, limit=PAGE_ROWS + 1)]
-        else:
+        if keys is not None:
             later = [key for key in keys if not self.after or key > (last_name, last_id)]
             page_keys = [("name", *key) for key in later[: PAGE_ROWS + 1]]
+        elif order == "name":
+            raise invalid_cursor()
+        elif text:
+            return Listing(find_first(connection, records, text, PAGE_ROWS))
+        else:
+            page_keys = [("id", "", item_id) for item_id in records.ids(after=last_id, limit=PAGE_ROWS + 1)]
         page = self.cut(name, page_keys, lambda key: key)
         rows = records.rows([item_id for _, _, item_id in page.rows])
         return Listing(rows, page.next_after, page.is_first, None if keys is None else len(keys))

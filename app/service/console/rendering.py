@@ -1,4 +1,4 @@
-"""Renders the templates, and serves the stylesheet and the script."""
+"""The template environment of the console, and the files in ``static`` that its pages load."""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -47,8 +47,7 @@ class Assets:
 def make_environment(names: Mapping[str, object]) -> Environment:
     """The environment of the templates. It escapes everything, and a name that is missing is an error.
 
-    ``names`` are available in all templates: ``asset`` and ``page`` (URLs of a file and of a page), ``home``,
-    ``brand_name`` and ``noun``. If a page passes ``now``, times of that year are shown without the year.
+    ``names`` are available in all templates. If a page passes ``now``, times of that year are shown without the year.
     """
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),

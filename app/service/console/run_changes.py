@@ -44,15 +44,11 @@ def kind_rows(run: Run) -> list[KindRow]:
 
 
 def _kind_row(kind: str, actions: Mapping[str, Mapping[str, int]]) -> KindRow:
-    outcomes = [
-        (status, sum(numbers.get(status, 0) for numbers in actions.values()))
-        for status in ITEM_STATUSES
-        if status != "planned"
-    ]
+    numbers = {status: sum(of.get(status, 0) for of in actions.values()) for status in ITEM_STATUSES}
     return KindRow(
         kind=kind,
         planned=[(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
-        outcomes=[(status, number) for status, number in outcomes if number],
+        outcomes=[(status, number) for status, number in numbers.items() if number and status != "planned"],
     )
 
 

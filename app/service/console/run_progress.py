@@ -1,6 +1,7 @@
 """The progress of a run: its stages, the phases of the plan that it applies, and the error that ended it."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -157,20 +158,22 @@ def phase_rows(run: Run, parts: Sequence[PlanPart]) -> list[PhaseRow]:
     A run counts its items by kind and action, and executes its phases in order. So the sent items of a kind and action
     are attributed to the earlier phases, and the ones that are not sent to the later ones.
     """
-    items: dict[tuple[str, str], int] = {}
+    later = Counter[tuple[str, str]]()
     for part in parts:
-        items[part.kind, part.action] = items.get((part.kind, part.action), 0) + part.items
-    settled = {key: _sent_and_unsent(run, *key, number) for key, number in items.items()}
-    rows: dict[int, tuple[int, int]] = {}
+        later[part.kind, part.action] += part.items
+    settled = {key: _sent_and_unsent(run, *key, number) for key, number in later.items()}
+    sent_in, to_send_in = Counter[int](), Counter[int]()
     for part in parts:
-        sent, unsent = settled[part.kind, part.action]
-        items[part.kind, part.action] -= part.items
-        to_send = max(0, part.items - max(0, unsent - items[part.kind, part.action]))
+        key = part.kind, part.action
+        sent, unsent = settled[key]
+        later[key] -= part.items
+        to_send = max(0, part.items - max(0, unsent - later[key]))
         sent_here = min(to_send, sent)
-        settled[part.kind, part.action] = sent - sent_here, unsent - (part.items - to_send)
-        before = rows.get(part.phase, (0, 0))
-        rows[part.phase] = before[0] + sent_here, before[1] + to_send
-    return [PhaseRow(_phase_name(phase), *numbers) for phase, numbers in sorted(rows.items()) if numbers[1]]
+        settled[key] = sent - sent_here, unsent - (part.items - to_send)
+        sent_in[part.phase] += sent_here
+        to_send_in[part.phase] += to_send
+    phases = sorted(to_send_in.items())
+    return [PhaseRow(_phase_name(phase), sent_in[phase], to_send) for phase, to_send in phases if to_send]
 
 
 def _sent_and_unsent(run: Run, kind: str, action: str, items: int) -> tuple[int, int]:

@@ -18,13 +18,14 @@ from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
 
 _HELD_BEFORE = 20
-"""The runs before a held run in which the cause of its deletes is searched."""
+"""The runs before a held run that are compared with it."""
 # Reports of runs store sentences. Pages shorten them, and name the kinds as operators do.
 _LOSS = re.compile(r"source (.+) takes away (.+); a read is refused above [^;]*")
 _RECORDS = re.compile(rf"\b({'|'.join(KINDS)}) records?\b")
 _GONE = re.compile(r"goes along with (\w+) |the (\w+) is no longer in the directory")
 """The reason of a delete that is due because another record is gone."""
 _REASONS_READ = 1_000
+"""If a run holds more deletes, their reasons are not read."""
 _RECORDS_BEHIND: Mapping[str, frozenset[str]] = {
     Kind.ORGANIZATION_USER: frozenset({"membership", "user"}),
     Kind.GROUP_MEMBER: frozenset({"groupMember", "membership", "user"}),
@@ -112,7 +113,7 @@ def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[Sou
 
 
 def _losses(run: Run, kinds: Collection[str]) -> list[SourceLoss]:
-    """``kinds``: only of these."""
+    """The losses in a run's report, only of records of these kinds."""
     lost = []
     for sentence in map(str, run.report.get("losses", ())):
         match = _LOSS.fullmatch(sentence)
@@ -125,7 +126,7 @@ def _losses(run: Run, kinds: Collection[str]) -> list[SourceLoss]:
 
 
 def _lost_kind(loss: str) -> str | None:
-    """None: the records are still there, and not disabled any more."""
+    """The kind of the records. None: they still exist, and are no longer disabled."""
     match = _RECORDS.search(loss)
     return None if match is None or "disabled " in loss else match[1]
 

@@ -13,10 +13,10 @@ class ConsoleSessionRow(StoreTable, table=True):
     """SHA-256 of the session id, so that readers of this table cannot use a session."""
     name: str
     role: str
-    """viewer, approver or admin at sign-in. Requests use the current role of the credential."""
+    """viewer, approver or admin at sign-in. A session by token has the current role of its token instead."""
     credential: str
     """SHA-256 of the token that opened the session. For a sign-in through the issuer: ``oidc:``, a digest of the
-    settings, and a digest of the subject. For a sign-in link: ``link:``, and the SHA-256 of the token."""
+    settings, and a digest of the subject. For a sign-in link: ``link:``, and the credential that it signs in with."""
     address: str
     browser: str
     """The header User-Agent."""
