@@ -86,7 +86,7 @@ def test_items_per_run_excludes_previews(office: Office) -> None:
     # One bar would show nothing. The cancelled run has changed items, too.
     states.partial(office)
     html = office.browser(Role.VIEWER).get(address("overview"))
-    assert '6 <span class="muted">in the last 2 runs</span>' in html
+    assert '6 <span class="muted">in the last 2 runs, on a logarithmic scale</span>' in html
 
 
 def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> None:
