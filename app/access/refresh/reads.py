@@ -70,7 +70,7 @@ class ReadResult:
     """``CHANGES`` or ``PART``. Empty: everything."""
     cursor: str = ""
     """The cursor for the next read of changes. Empty: only complete reads are possible."""
-    digest: str = ""
+    settings_digest: str = ""
     """The digest of the settings with which it was read."""
     except_malformed: bool = False
     """Whether a read is partial only because of malformed objects. Their earlier records are kept."""

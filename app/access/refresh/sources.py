@@ -255,7 +255,7 @@ def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         if read.answered != PART:
             values["cursor"] = read.cursor
         if not read.answered:
-            values |= {"settings_digest": read.digest, "last_full_at": now_ms}
+            values |= {"settings_digest": read.settings_digest, "last_full_at": now_ms}
     return values
 
 

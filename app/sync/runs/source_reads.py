@@ -219,7 +219,7 @@ class SourceReads:
             reason=end.reason,
             answered=end.answered.value if end.answered is not None and end.verdict is not Verdict.FAILED else "",
             cursor=end.cursor,
-            digest=policy_of(read.source).digest,
+            settings_digest=policy_of(read.source).digest,
             caught_up=caught_up,
             seconds=(self.clock() - read.began).total_seconds(),
             cursor_refused=read.cursor_refused,
