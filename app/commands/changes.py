@@ -7,7 +7,6 @@ from itertools import islice
 
 from app.commands.bootstrap.application import Application
 from app.commands.screen import on_terminal, print_result, show_table
-from app.foundation.text import counted
 from app.sync.ledger.items import USER_KINDS, Kind
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange, Sum
@@ -29,7 +28,7 @@ _PAGE = 100
 _MIN_SUMMED = 6
 """Plans with fewer items have no sums."""
 
-_IDS = {"accessRole": "none", "accessType": "inherited", "parentFolderId": "the top", "folderId": "no folder"}
+_TEXT_FOR_NULL = {"accessRole": "none", "accessType": "inherited", "parentFolderId": "the top", "folderId": "no folder"}
 """Fields that contain ids or constants, and the text for null."""
 
 _AS_PLANNED = frozenset({"planned", "done"})
@@ -63,19 +62,29 @@ def show_sums(sums: Sequence[Sum]) -> None:
     separate = 1 < len(organizations) <= MAX_ORGANIZATIONS
     actions = [action.value for action in Action if any(part.action == action for part in sums)]
     statuses = sorted({part.status for part in sums} - _AS_PLANNED)
-    numbers: Counter[tuple[str, str, str]] = Counter()
-    for part in sums:
-        for column in (part.action, part.status):
-            numbers[part.organization_id if separate else "", part.kind, column] += part.items
+    headings = ["kind", *actions, *(f"of them {name}" for name in statuses)]
+    if not separate:
+        show_table(headings, list(_sum_rows(sums, actions, statuses)))
+        return
     rows = [
-        ((organization,) if separate else ())
-        + (kind.value, *(str(numbers[organization, kind, column] or "") for column in (*actions, *statuses)))
-        for organization in (organizations if separate else [""])
-        for kind in Kind
-        if any(numbers[organization, kind, action] for action in actions)
+        (organization, *row)
+        for organization in organizations
+        for row in _sum_rows([part for part in sums if part.organization_id == organization], actions, statuses)
     ]
-    headings = [*(["organization"] if separate else []), "kind", *actions, *(f"of them {name}" for name in statuses)]
-    show_table(headings, rows)
+    show_table(["organization", *headings], rows)
+
+
+def _sum_rows(sums: Sequence[Sum], actions: Sequence[str], statuses: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A row for each kind: its number of items by action, then by status."""
+    for kind in Kind:
+        by_action, by_status = Counter[str](), Counter[str]()
+        for part in sums:
+            if part.kind == kind:
+                by_action[part.action] += part.items
+                by_status[part.status] += part.items
+        if by_action:
+            numbers = (*(by_action[action] for action in actions), *(by_status[status] for status in statuses))
+            yield kind.value, *(str(number or "") for number in numbers)
 
 
 def ids(change: PlannedChange) -> str:
@@ -118,8 +127,8 @@ def _difference(field: FieldChange) -> str:
 
 
 def _value(field: str, value: object) -> str:
-    if field in _IDS:
-        return _cut(str(value)) if value is not None else _IDS[field]
+    if field in _TEXT_FOR_NULL:
+        return _cut(str(value)) if value is not None else _TEXT_FOR_NULL[field]
     return "none" if value is None else _quoted(value)
 
 
@@ -160,5 +169,6 @@ def _show_rows(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
         show_table(headings, rows)
         return
     show_table(headings, list(islice(rows, MAX_ROWS)))
-    if more := sum(1 for _ in rows):
-        print_result(f"… and {counted(more, 'more row')}; --json shows all of them")
+    # The rest is not counted: that would load every page.
+    if next(rows, None) is not None:
+        print_result("… and more; --json shows all of them")

@@ -8,7 +8,7 @@ from scim2_models import Group, InvalidFilterException, InvalidPathException, In
 from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
 
 from app.service.scim.members import members_from
-from app.service.scim.selection import ScimMember, check_filter, comparisons, name_filter
+from app.service.scim.selection import ScimMember, check_filter, count_comparisons, name_filter
 
 _MAX_COMPARISONS = 100
 """The maximum of comparisons of a PATCH with each member of a group."""
@@ -53,7 +53,7 @@ def split_member_changes(
             changes.append(_change_at(node, operation))
         else:
             others.append(operation)
-    if sum(comparisons(filter_) for change in changes for filter_ in change.remove) > _MAX_COMPARISONS:
+    if sum(count_comparisons(filter_) for change in changes for filter_ in change.remove) > _MAX_COMPARISONS:
         detail = f"members: more than {_MAX_COMPARISONS} comparisons with all members: name each member by value"
         raise InvalidFilterException(detail=detail)
     return _merged(changes), others

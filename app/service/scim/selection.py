@@ -1,7 +1,11 @@
-"""Selects members of a group by the filter in a path, as in ``members[value eq "x" and type eq "User"]``."""
+"""Selects members of a group by the filter in a path, as in ``members[value eq "x" and type eq "User"]``.
+
+A *name* is the text in ``value eq "…"``: the id of a member, or another name by which the directory refers to it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import NamedTuple
 
 from scim2_models import InvalidFilterException
@@ -32,7 +36,7 @@ def name_filter(name: str) -> FilterNode:
 
 
 def check_filter(node: FilterNode) -> None:
-    """Raises ``InvalidFilterException`` for what members cannot be selected by."""
+    """Raises ``InvalidFilterException`` for a filter that cannot be applied to members."""
     for leaf in _leaves(node):
         if not isinstance(leaf, Comparison | Present) or str(leaf.attr_path).lower() not in ScimMember._fields:
             raise InvalidFilterException(detail="members are selected by value, type and display alone")
@@ -40,7 +44,7 @@ def check_filter(node: FilterNode) -> None:
             raise InvalidFilterException(detail="members are compared by eq, ne, co, sw and ew with a text")
 
 
-def comparisons(node: FilterNode) -> int:
+def count_comparisons(node: FilterNode) -> int:
     """The number of comparisons with each member of the group. 0 if the filter names its members."""
     return 0 if is_by_name(node) else sum(1 for _ in _leaves(node))
 
@@ -61,31 +65,40 @@ def select_members(
     values: AbstractSet[str],
     members: Mapping[str, ScimMember],
     by_name: Mapping[str, AbstractSet[str]],
+    *,
+    unknown_type: bool = True,
 ) -> AbstractSet[str]:
     """The values of the members that a filter selects, among ``values``. ``members``: value → the member. ``by_name``:
-    name → the values of the members that have it."""
+    name → the values of the members that have it.
+
+    A member that does not exist yet may be of any type, so every comparison with a type selects it, also a negated one.
+    ``unknown_type``: whether a comparison selects it here.
+    """
+    select = partial(select_members, members=members, by_name=by_name, unknown_type=unknown_type)
     if isinstance(node, LogicalExpr) and node.op == LogicalOperator.and_:
         # The members that a term names are few, so the other terms are applied to them alone.
         for term in sorted(node.terms, key=is_by_name, reverse=True):
-            values = select_members(term, values, members, by_name)
+            values = select(term, values)
         return values
     if isinstance(node, LogicalExpr):
-        return set().union(*(select_members(term, values, members, by_name) for term in node.terms))
+        return set().union(*(select(term, values) for term in node.terms))
     if isinstance(node, Not):
-        return values - select_members(node.expr, values, members, by_name)
+        return values - select(node.expr, values, unknown_type=not unknown_type)
     if isinstance(node, Comparison) and _is_name(node):
         return by_name[node.value] & values
     assert isinstance(node, Comparison | Present)  # noqa: S101 - the filter was checked
     field = str(node.attr_path).lower()
+    if field == "value" and isinstance(node, Comparison):
+        return {value for value in values if _TESTS[node.op](value, node.value)}
     texts = {value: str(getattr(members[value], field)) for value in values}
     if isinstance(node, Present):
         return {value for value, text in texts.items() if text}
-    test = _TESTS[node.op]
-    if field == "value":
-        return {value for value in values if test(value, node.value)}
-    literal = node.value.casefold()
-    # A member that does not exist yet may be of any type.
-    return {value for value, text in texts.items() if test(text.casefold(), literal) or (field == "type" and not text)}
+    test, literal = _TESTS[node.op], node.value.casefold()
+    return {
+        value
+        for value, text in texts.items()
+        if (unknown_type if field == "type" and not text else test(text.casefold(), literal))
+    }
 
 
 def _leaves(node: FilterNode) -> Iterator[FilterNode]:
