@@ -10,11 +10,13 @@ Tables without a shadow are those of the database, so a plan that is made from a
 Only tables that would change are copied, each before its first row is written.
 """
 
+# ruff: noqa: S608 - these texts contain only names of our own tables
+
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Table, delete, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -85,9 +87,7 @@ def shadow(connection: Connection, table: Table) -> None:
     connection.exec_driver_sql(definition.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1))
     names = ", ".join(column.name for column in table.columns)
     ordered = ", ".join(column.name for column in table.primary_key)
-    connection.exec_driver_sql(
-        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting} ORDER BY {ordered}"  # noqa: S608 - names of our own tables
-    )
+    connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting} ORDER BY {ordered}")
     for index in sorted(table.indexes, key=lambda index: str(index.name)):
         connection.execute(CreateIndex(index))
     if not is_sqlite(connection):
@@ -106,36 +106,41 @@ def catch_up(connection: Connection) -> None:
         names = ", ".join(column.name for column in table.columns)
         connection.execute(delete(table))
         connection.exec_driver_sql(
-            f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting_name(connection, table)}"  # noqa: S608 - names of our own tables
+            f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting_name(connection, table)}"
         )
     sources = {row.source_id: row for row in connection.execute(select(SOURCE))}
-    for row in connection.execute(text(f"SELECT * FROM {lasting_name(connection, SOURCE)}")).mappings().all():  # noqa: S608 - as above
-        own = sources.pop(row["source_id"], None)
-        if own is None:
-            connection.execute(insert(SOURCE).values(dict(row)))
-            continue
-        if own.name != row["name"]:
-            raise CandidateLostError
-        values = {name: value for name, value in row.items() if name != "reads_begun"}
-        if own.read_in_force < row["read_in_force"] and row["read_in_force"] >= own.reads_begun:
-            # A read that began later has already finished.
-            values["read_in_force"] = own.reads_begun + 1
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
+    for row in connection.execute(text(f"SELECT * FROM {lasting_name(connection, SOURCE)}")).mappings().all():
+        _catch_up_source(connection, sources.pop(row["source_id"], None), row)
     # Another process has removed sources that had records. Sources without records may exist only in the candidate.
     removed = [source_id for source_id, own in sources.items() if own.records]
     connection.execute(delete(SOURCE).where(SOURCE.c.source_id.in_(removed)))
 
 
+def _catch_up_source(connection: Connection, own: Row[Any] | None, row: RowMapping) -> None:
+    """Brings the candidate's row of a source in line with the database's ``row``. ``own`` is None if there is none."""
+    if own is None:
+        connection.execute(insert(SOURCE).values(dict(row)))
+        return
+    if own.name != row["name"]:
+        raise CandidateLostError
+    values = {name: value for name, value in row.items() if name != "reads_begun"}
+    if own.read_in_force < row["read_in_force"] and row["read_in_force"] >= own.reads_begun:
+        # A read that began later has already finished. The candidate and the database number reads independently, so
+        # this number makes the guard reject the candidate's own read as overtaken (``app.access.refresh.guard``).
+        values["read_in_force"] = own.reads_begun + 1
+    connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
+
+
 def state_behind(connection: Connection) -> DatabaseState:
     """The state of the database behind the candidate."""
-    changes = connection.execute(text(f"SELECT changes FROM {lasting_name(connection, STATE)}")).scalar()  # noqa: S608 - names of our own tables
-    revision = connection.execute(text(f"SELECT MAX(revision) FROM {lasting_name(connection, REVISION)}")).scalar()  # noqa: S608 - as above
+    changes = connection.execute(text(f"SELECT changes FROM {lasting_name(connection, STATE)}")).scalar()
+    revision = connection.execute(text(f"SELECT MAX(revision) FROM {lasting_name(connection, REVISION)}")).scalar()
     return DatabaseState(changes or 0, revision or 0)
 
 
 def has_changed_recently(connection: Connection, now_ms: int) -> bool:
     """Whether the access model of the database behind the candidate changed in the last minutes."""
-    query = f"SELECT created_at FROM {lasting_name(connection, REVISION)} ORDER BY revision DESC LIMIT 1"  # noqa: S608 - as above
+    query = f"SELECT created_at FROM {lasting_name(connection, REVISION)} ORDER BY revision DESC LIMIT 1"
     last = connection.execute(text(query)).scalar()
     return last is not None and now_ms - last < _RECENT_MS
 
@@ -175,7 +180,7 @@ def _continue_sequence(connection: Connection, table: Table) -> None:
     if column is not None:
         connection.execute(
             text(
-                f"SELECT setval(sequence, (SELECT COALESCE(MAX({column.name}), 0) + 1 FROM {table.name}), false)"  # noqa: S608 - as above
+                f"SELECT setval(sequence, (SELECT COALESCE(MAX({column.name}), 0) + 1 FROM {table.name}), false)"
                 " FROM (SELECT pg_get_serial_sequence(:table, :column) AS sequence) AS found WHERE sequence IS NOT NULL"
             ),
             {"table": f"pg_temp.{table.name}", "column": column.name},

@@ -5,7 +5,7 @@ The rules: ``app/access/README.md``, "The merge".
 ``Merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
 (``model_changes.py`` writes them). No row depends on another row: whether a record's organization, user, group,
 folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
-their only holder, and fills add to users (``fills.py``).
+their only holder (``aliases.py``), and fills add to users (``fills.py``).
 
 The head of ``tables.py`` explains the temporary tables and the placeholders of statements, such as ``{keys:s=c}``;
 ``app.foundation.database.statements`` the markers, such as ``@bytes``. Few keys must be looked up in large tables one
@@ -17,8 +17,8 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection
 
-from app.access.candidate import shadow
 from app.access.records import Fill, User
+from app.access.refresh.aliases import update_aliases
 from app.access.refresh.fills import (
     apply_fills,
     has_fills,
@@ -27,8 +27,7 @@ from app.access.refresh.fills import (
     update_bindings,
 )
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.sources import MODEL_ALIAS
-from app.access.refresh.tables import CHANGE_PARTS, MODEL_TABLES, MODEL_TABLES_OF_KIND, ModelTables
+from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ModelTables
 from app.foundation.database.statements import run
 
 _CHANGED_KEYS = "INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE true ON CONFLICT DO NOTHING"
@@ -143,8 +142,13 @@ class Merge:
         return [tables for tables in MODEL_TABLES if self._compare(tables)]
 
     def _merge_users(self) -> None:
+        """Updates the aliases, then applies fills to the merged users: a fill may name its user by an alias.
+
+        Fills can affect further users, whose own records did not change. ``_MERGE_FIRST`` merges all changed users, not
+        only these, so the merged users are deleted first.
+        """
         connection, users = self._connection, MODEL_TABLES_OF_KIND[User.kind]
-        if self._changed[User.kind] and _update_aliases(self._session, connection) and not self._all:
+        if self._changed[User.kind] and update_aliases(self._session, connection) and not self._all:
             self._kinds_of_aliases = set(run(connection, _KINDS_OF_CHANGED_ALIASES).scalars())
         fills_change = Fill.kind in self._kinds and store_changed_fills(connection, all_fills=self._all)
         if not fills_change and not (self._changed[User.kind] and has_fills(connection)):
@@ -180,68 +184,3 @@ class Merge:
 
     def _compare(self, tables: ModelTables) -> bool:
         return bool(self._changed[tables.kind]) and tables.run(self._connection, _COMPARE).rowcount > 0
-
-
-# Aliases. An alias refers to a user only if no other user has it.
-
-_ALIASES_OF_CHANGED_USERS = """
-INSERT INTO refresh_user_alias (alias, user_id)
-SELECT DISTINCT a.value, m.user_id FROM refresh_merged_user m CROSS JOIN @each(m.aliases) AS a
-WHERE m.aliases <> '[]'
-ORDER BY 1, 2
-"""
-
-_ALIASES_ADDED = """
-INSERT INTO refresh_alias_delta (alias, user_id, change)
-SELECT u.alias, u.user_id, {add} FROM refresh_user_alias u
-WHERE NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = u.alias AND a.user_id = u.user_id)
-"""
-
-_ALIASES_REMOVED = """
-INSERT INTO refresh_alias_delta (alias, user_id, change)
-SELECT a.alias, a.user_id, {remove} FROM refresh_changed_user c CROSS JOIN model_user_alias a
-WHERE a.user_id = c.user_id
-AND NOT EXISTS (SELECT 1 FROM refresh_user_alias u WHERE u.alias = a.alias AND u.user_id = a.user_id)
-"""
-
-_FORMER_HOLDERS = """
-INSERT INTO refresh_changed_alias (alias, former_user_id)
-SELECT d.alias, (
-  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a WHERE a.alias = d.alias)
-FROM (SELECT DISTINCT alias FROM refresh_alias_delta) d
-"""
-
-_REMOVE_ALIASES = """
-DELETE FROM model_user_alias
-WHERE (alias, user_id) IN (SELECT alias, user_id FROM refresh_alias_delta WHERE change = {remove})
-"""
-
-_ADD_ALIASES = """
-INSERT INTO model_user_alias (alias, user_id)
-SELECT alias, user_id FROM refresh_alias_delta WHERE change = {add} ORDER BY alias, user_id
-"""
-
-_HOLDERS = """
-UPDATE refresh_changed_alias SET user_id = (
-  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a
-  WHERE a.alias = refresh_changed_alias.alias)
-"""
-
-
-def _update_aliases(session: RefreshSession, connection: Connection) -> bool:
-    """Updates the aliases of the merged users, and writes ``refresh_changed_alias``. Returns whether any changed."""
-    run(connection, _ALIASES_OF_CHANGED_USERS)
-    added = run(connection, _ALIASES_ADDED, **CHANGE_PARTS).rowcount
-    removed = run(connection, _ALIASES_REMOVED, **CHANGE_PARTS).rowcount
-    if not added and not removed:
-        return False
-    if session.on_candidate:
-        shadow(connection, MODEL_ALIAS)
-    run(connection, _FORMER_HOLDERS)
-    if removed:
-        run(connection, _REMOVE_ALIASES, **CHANGE_PARTS)
-    if added:
-        run(connection, _ADD_ALIASES, **CHANGE_PARTS)
-        session.analyze_if_many(MODEL_ALIAS, added)
-    run(connection, _HOLDERS)
-    return True
