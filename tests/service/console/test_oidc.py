@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from threading import Event
+from threading import Event, Thread
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -727,3 +727,15 @@ def test_the_doctor_checks_the_issuer(front: Office, issuer: FakeIssuer, monkeyp
     assert findings(front.with_console(oidc=OidcSettings())) == []
     monkeypatch.setattr("app.commands.doctor.issuer.find_spec", lambda _: None)
     assert "not installed" in findings(front)[0][1]
+
+
+def test_the_place_of_a_sign_in_is_free_again_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = calls.CallThreads()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", fails)
+        with pytest.raises(calls.IssuerBusyError, match="no thread"):
+            threads.run(lambda: 1)
+    assert threads.run(lambda: 2) == 2

@@ -93,7 +93,7 @@ class CallThreads:
             raise IssuerBusyError("too many sign-ins wait for the issuer")
         result: Future[T] = Future()
 
-        def run() -> None:
+        def work_in_thread() -> None:
             try:
                 result.set_result(work())
             except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
@@ -101,8 +101,13 @@ class CallThreads:
             finally:
                 self._free.release()
 
-        thread = Thread(target=run, name="issuer", daemon=True)
-        thread.start()
+        thread = Thread(target=work_in_thread, name="issuer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The system has no thread left. Without this, each such sign-in would occupy its place for ever.
+            self._free.release()
+            raise IssuerBusyError("no thread can be started for the call") from error
         thread.join(CALLS_TIMEOUT)
         if not result.done():
             raise IssuerAwayError("its responses took too long")
