@@ -114,8 +114,10 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, object]:
         raise yaml.constructor.ConstructorError(None, None, "a key is not text", node.start_mark) from error
 
 
+_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("timestamp", "value")}
+"""The tags of times and of ``=``, which are text here."""
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _TEXT_TAGS]
     for first, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

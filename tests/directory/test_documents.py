@@ -149,6 +149,11 @@ def test_yaml_times_need_a_zone_like_everywhere(read_file) -> None:
     assert "has no time zone" in steps[1].reason
 
 
+def test_an_equals_sign_in_yaml_is_text(read_file) -> None:
+    found, _ = read_file("d.yaml", "users: [{userId: =, name: A, email: ''}]")
+    assert found.record.user_id == "="
+
+
 def test_yaml_key_twice_in_a_record_is_malformed(read_file) -> None:
     steps = read_file("d.yaml", "users: [{userId: a, userId: b, name: A, email: ''}]")
     assert steps[0] == Malformed("file:1", "userId: this key occurs twice in one object")

@@ -19,6 +19,7 @@ from app.directory.columns import build_row_id, split_row_id
 from app.directory.connector import DirectoryObject, ReadError, RequestedFields
 from app.directory.connectors.sql import snapshot
 from app.directory.connectors.sql.errors import read_error
+from app.directory.connectors.sql.rows import check_columns
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
 from app.directory.field_names import missing_fields
@@ -180,6 +181,11 @@ def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
     database = SqlDatabase(docs.read_url, [Query("people", "SELECT id FROM doc", key=("number",))])
     with pytest.raises(ReadError, match=r"has no column 'number'; it has 'id'$"):
         database.open(ReadRequest(), {"people": frozenset({"id"})}).__enter__()
+
+
+def test_a_key_may_be_spelled_as_a_field_that_the_query_does_not_provide() -> None:
+    query = Query("memberships", "SELECT 1", key=("userid",))
+    check_columns(query, ["userid", "organizationId", "userAlias", "accessRole"], "postgresql")
 
 
 @pytest.mark.parametrize(

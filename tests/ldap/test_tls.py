@@ -1,6 +1,7 @@
 """TLS connections, and logins without a password."""
 
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,26 @@ def test_a_plain_response_on_a_tls_port_is_explained(library: None) -> None:
     assert answer.reason.endswith(
         f"no TLS handshake with 127.0.0.1:{port}: the response is not TLS; see that url names a port that speaks TLS"
     )
+
+
+def test_a_lost_connection_names_the_server(library: None) -> None:
+    def reset(peer: socket.socket) -> None:
+        peer.recv(4096)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with raw_server(reset) as port:
+        answer = ask(of_slapd(port, url=f"ldaps://127.0.0.1:{port}"))
+    lost = f"127.0.0.1:{port}: the connection was lost before an answer came (Connection reset by peer)"
+    assert lost in answer.reason
+
+
+def test_a_file_without_a_certificate_is_named(library: None, tmp_path: Path) -> None:
+    file = tmp_path / "authority.pem"
+    file.write_text("nothing")
+
+    def listen(peer: socket.socket) -> None:
+        peer.recv(4096)
+
+    with raw_server(listen) as port:
+        answer = ask(of_slapd(port, url=f"ldaps://127.0.0.1:{port}", ca_file=str(file)))
+    assert str(file) in answer.reason

@@ -27,6 +27,12 @@ _MIN_FREE_BYTES = 1024**2
 _MAX_CLOCK_OFFSET = 30.0
 """Seconds between the clocks of the database and of this machine."""
 
+_TABLES_WITHOUT_RIGHTS = text(
+    "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND NOT"
+    " (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT') AND has_table_privilege(oid, 'UPDATE')"
+    " AND has_table_privilege(oid, 'DELETE')) ORDER BY 1"
+)
+
 
 def check_store(settings: Settings, clock: Clock) -> Findings:
     """Checks Usher's own database and its contents."""
@@ -45,6 +51,7 @@ def check_store(settings: Settings, clock: Clock) -> Findings:
                 engine.dispose()
                 with writing(engine) as connection:
                     connection.execute(text("UPDATE access_revision SET revision = revision WHERE FALSE"))
+                    yield from _check_rights(connection)
             with reading(engine) as connection:
                 findings = list(check_contents(connection, settings, clock()))
             yield from findings
@@ -128,6 +135,19 @@ def _check_missing_file(file: Path) -> Finding:
         return problem("database", f"{missing}: there is no directory {file.parent}", advice)
     advice = "usher directory refresh creates it. If it should exist, check database_url and the working directory"
     return warning("database", missing, advice)
+
+
+def _check_rights(connection: Connection) -> Findings:
+    """Reports tables that the role may not change, such as those that an upgrade by another role created."""
+    tables = [printable(str(name), limit=80) for name in connection.execute(_TABLES_WITHOUT_RIGHTS).scalars()]
+    if tables:
+        names = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
+        yield problem(
+            "database",
+            f"its role may not read and write all tables ({names})",
+            "let database_url name the role that ran usher db upgrade, or GRANT ALL ON ALL TABLES and ON ALL SEQUENCES"
+            " to this one",
+        )
 
 
 def _check_clock(connection: Connection) -> Finding | None:

@@ -205,6 +205,11 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
     with writing(engine) as connection:
         connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"REVOKE DELETE ON plan FROM {name}"))
+    code, output = usher(tmp_path, "doctor")
+    assert code == 1
+    assert "its role may not read and write all tables (plan)" in output
+    with writing(engine) as connection:
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
     for command in ("doctor", "plan"):
         code, output = usher(tmp_path, command)

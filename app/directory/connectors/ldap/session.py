@@ -393,6 +393,10 @@ def _connect_error(
     return ServerUnavailableError(reason or f"url: the connection to {host}:{port} was lost; check the server")
 
 
+_UNSPECIFIC = (FailureKind.CONNECTION_LOST, FailureKind.OTHER)
+"""Failures whose message needs the system's reason."""
+
+
 def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: str | None) -> str:
     """The cause of a failed connection. Empty if TCP and TLS succeed."""
     address, timeout = f"{bracketed(host)}:{port}", min(settings.connect_timeout, 5)
@@ -414,7 +418,10 @@ def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: 
         if failure.kind is FailureKind.NOT_TLS:
             # Its advice is for HTTP.
             failure = call_failure(FailureKind.HANDSHAKE, address, "the response is not TLS")
-        return f"{failure.message}; {failure.advice(address='url', section='')}"
+        what = f"ca_file {ca_file}" if failure.kind is FailureKind.CA_FILE_UNUSABLE else address
+        where = "" if what in failure.message else f"{what}: "
+        cause = f" ({error.strerror})" if failure.kind in _UNSPECIFIC and error.strerror else ""
+        return f"{where}{failure.message}{cause}; {failure.advice(address='url', section='')}"
     return ""
 
 

@@ -214,7 +214,9 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     if repeated:
         raise ReadError(f"{where}: several columns are called {quoted_names(repeated)}; give each a name of its own")
     fields_of_kind = [] if query.kind is None else [field.name for field in KINDS[query.kind].fields]
-    for name in (*query.own_columns, *fields_of_kind):
+    # A key or cursor column may be spelled as a field that the query does not provide.
+    expected = [*query.own_columns, *(name for name in fields_of_kind if name.lower() not in query.own_columns)]
+    for name in expected:
         if database == "postgresql" and name not in columns and name.lower() in columns:
             raise ReadError(
                 f"{where}: has no column {quoted(name)}, because PostgreSQL folds unquoted names to lower case; write"
