@@ -50,7 +50,7 @@ _MAP = "map: [{from: %s, user: {userId: it.id, name: it.userName, email: it.emai
         ("provider: {path: /resync/x/approve}\n", "provider.path: is taken"),
         ("provider: {path: /directory/x/changes}\n", "provider.path: is taken"),
         ("provider: {path: /healthz}\n", "provider.path: is taken"),
-        ("provider: {path: /permissions/explain}\n", "provider.path: /permissions/explain is taken"),
+        ("provider: {path: /permissions/explain}\n", "provider.path: is taken by another endpoint"),
         ("provider: {decision_ttl: -1}\n", "provider.decision_ttl: "),
         ("provider: {decision_log: {sample: 0}}\n", "provider.decision_log.sample: "),
         ("directory: {guard: {percent: 101}}\n", "directory.guard.percent: "),
