@@ -97,7 +97,10 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
     with_cause: defaultdict[tuple[object, ...], list[StoredAccessChange]] = defaultdict(list)
     for row in rows:
         change, record = _main_cause(row)
-        with_cause[change, *(record.get(name) for name in _SUBJECT)].append(row)
+        # Documents are removed or added in large numbers, each the cause of its own rows.
+        is_document = record.get("kind") == Document.kind and change != "changed"
+        subject = ("kind", "organizationId") if is_document else _SUBJECT
+        with_cause[change, *(record.get(name) for name in subject)].append(row)
     ordered = sorted(with_cause.values(), key=lambda of_cause: of_cause[0].ordinal)
     return sorted(
         (_caused_changes(of_cause) for of_cause in ordered),

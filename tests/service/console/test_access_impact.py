@@ -158,6 +158,10 @@ def _restructuring(office: Office) -> Run:
         ("acme", ["gone-1"], ["handbook"], [("removed", {"kind": "user", "userId": "gone-1", "email": "g@1"})]),
         ("else", ["gone-2"], ["other"], [("removed", {"kind": "user", "userId": "gone-2"})]),
         ("else", ["hal"], ["other"], []),
+        *(
+            ("acme", ["ida"], [each], [("removed", {"kind": "document", "organizationId": "acme", "documentId": each})])
+            for each in ("old-1", "old-2")
+        ),
     ]
     rows = [
         {
@@ -192,6 +196,7 @@ def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
             "user removed several 2 users , 2 documents – –",
             "group member removed: group eng Acme 1 user , 1 document 1 user , 1 document –",
             "grant removed: document Handbook handbook , role viewer , user fay Acme – – 1 user , 1 document",
+            "documents removed Acme 1 user , 2 documents – –",
             "causes not stored else 1 user , 1 document – –",
         ]
         assert f'href="{address("access_impact", run=run.run_id, cause=3).replace("&", "&amp;")}">1 user</a>' in table
