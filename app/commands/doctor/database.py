@@ -51,7 +51,8 @@ def check_store(settings: Settings, clock: Clock) -> Findings:
                 engine.dispose()
                 with writing(engine) as connection:
                     connection.execute(text("UPDATE access_revision SET revision = revision WHERE FALSE"))
-                    yield from _check_rights(connection)
+                    rights = list(_check_rights(connection))
+                yield from rights
             with reading(engine) as connection:
                 findings = list(check_contents(connection, settings, clock()))
             yield from findings
