@@ -102,7 +102,7 @@ def pages_of(size: Size) -> dict[str, str]:
     middle, items = size.large // 2, size.items
     member, deep_document = one("user", middle), one("document", middle)
     of_document = deep("grants", ("org-0", document), "", document, one("user", size.of(50_000)), "")
-    of_group = deep("people", ("org-0", group), "id", "", member)
+    of_group = deep("users", ("org-0", group), "id", "", member)
     of_user = deep("grants", (user, "org-0"), "", one("document", size.of(25_000)))
     failing = orjson.dumps(["document", "org-0", "", one("document", size.of(250_000)), False]).decode()
     in_folder = deep("contents", ("org-0", one("folder", 7)), "document", one("document", size.large // 4))
@@ -172,7 +172,7 @@ def pages_of(size: Size) -> dict[str, str]:
         ),
         "access to a document": address("access", organization="org-0", type="document", resource=deep_document),
         "group of 600,000": address("group", organization="org-0", id=group),
-        "group, people found": address("group", organization="org-0", id=group, q="numb 12"),
+        "group, users found": address("group", organization="org-0", id=group, q="numb 12"),
         "group deep": address("group", organization="org-0", id=group, after=of_group),
         "unknown document": address("document", organization="org-0", id="document-nothing"),
         "search of many": address("search", q="number"),

@@ -47,7 +47,7 @@ WITH RECURSIVE inside (group_id) AS (
   WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id = ''
     AND g.organization_id = m.organization_id AND g.organization_user_group_id = m.member_group_id
 )"""
-_PEOPLE_IN = f"""{_INSIDE}
+_USERS_IN = f"""{_INSIDE}
 SELECT DISTINCT member.value FROM inside i CROSS JOIN @rows(
   SELECT m.user_id AS value FROM model_group_member m
   WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id > :after
@@ -189,7 +189,7 @@ def groups(connection: Connection, organization_id: str) -> RecordList:
     return RecordList(Group.kind, organization_id, _ids(connection, _GROUPS, organization_id), rows, list)
 
 
-def people_in(connection: Connection, organization_id: str, group_id: str) -> RecordList:
+def users_in(connection: Connection, organization_id: str, group_id: str) -> RecordList:
     """The users in a group, directly or through groups in it. ``within`` is the group of which they are a direct
     member: this one if possible, otherwise the first by id."""
 
@@ -213,7 +213,7 @@ def people_in(connection: Connection, organization_id: str, group_id: str) -> Re
     def among(ids: Sequence[str]) -> list[str]:
         return list(find_groups(ids))
 
-    return RecordList(User.kind, organization_id, _ids(connection, _PEOPLE_IN, organization_id, group_id), rows, among)
+    return RecordList(User.kind, organization_id, _ids(connection, _USERS_IN, organization_id, group_id), rows, among)
 
 
 def _ids(connection: Connection, query: str, organization_id: str, within: str = "") -> ReadIds:

@@ -1,4 +1,4 @@
-"""Explains a decision: one sentence for people, and the records that led to it.
+"""Explains a decision: one sentence, and the records that led to it.
 
 Both follow from the trail that ``decide`` returns. Nothing is evaluated a second time.
 """

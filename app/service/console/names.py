@@ -13,7 +13,7 @@ from app.foundation.clock import from_epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.items import CONTAINERS, ITEM_KINDS, USER_KINDS
-from app.sync.plan.affected_people import CausedChanges
+from app.sync.plan.affected_users import CausedChanges
 from app.sync.plan.stored_access import StoredAccessChange
 from app.sync.runs.run import Run
 

@@ -112,7 +112,7 @@ def test_the_largest_changes_come_first(office: Office) -> None:
 
 def test_the_numbers_of_a_large_preview_are_lower_bounds(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _preview(office)
-    monkeypatch.setattr("app.sync.plan.affected_people._MAX_COUNTED_ROWS", 2)
+    monkeypatch.setattr("app.sync.plan.affected_users._MAX_COUNTED_ROWS", 2)
     text = _text(office.browser(Role.VIEWER).get(address("access_impact", run=run.run_id)))
     assert "at least 120 users would lose access to at least 2 documents" in text
     assert "Acme acme at least 120 users , 2 documents 1 user , 1 document –" in text
@@ -211,8 +211,8 @@ def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
 
 def test_causes_of_a_large_preview_have_lower_bounds(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _restructuring(office)
-    monkeypatch.setattr("app.sync.plan.affected_people._MAX_COUNTED_ROWS", 2)
-    monkeypatch.setattr("app.sync.plan.affected_people.NAMED_ROWS", 4)
+    monkeypatch.setattr("app.sync.plan.affected_users._MAX_COUNTED_ROWS", 2)
+    monkeypatch.setattr("app.sync.plan.affected_users.NAMED_ROWS", 4)
     text = _text(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
     assert "access type restricted Acme at least 2 users , 2 documents" in text
     assert "causes not stored several at least 1 user , 1 document – at least 1 user , 1 document" in text

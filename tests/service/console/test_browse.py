@@ -157,8 +157,8 @@ def test_lists_are_searched(full: Office, monkeypatch: pytest.MonkeyPatch, longe
         ("organization", acme | {"list": "members"}, "members", "bob@acme", ["bob"]),
         ("organization", acme | {"list": "members"}, "members", "cleo", []),
         ("organization", acme | {"list": "groups"}, "groups", "group plat", ["platform"]),
-        ("group", ops, "people", "user-000", ["user-000"]),
-        ("group", ops, "people", "ada", []),
+        ("group", ops, "users", "user-000", ["user-000"]),
+        ("group", ops, "users", "ada", []),
     ):
         rows = _rows(browser.get(address(page, **where, q=text)), list_id)
         assert [row.split(" ")[2 if list_id == "groups" else 3] for row in rows] == found, (page, text)
@@ -224,10 +224,10 @@ def test_a_group_shows_its_members_and_parents(full: Office) -> None:
     assert 'id="inside"' not in html
     html = browser.get(address("group", organization="acme", id="eng"))
     assert [row.split(" ")[1] for row in _rows(html, "inside")] == ["platform"]
-    assert "People in it 1 0 of them directly" in _words(html)
-    assert _rows(html, "people") == ["Name of bob bob through Group platform what they can open"]
+    assert "Users in it 1 0 of them directly" in _words(html)
+    assert _rows(html, "users") == ["Name of bob bob through Group platform what they can open"]
     assert len(_through(browser, address("group", organization="acme", id="eng"), "grants")) == 61
-    assert len(_through(browser, address("group", organization="acme", id="ops"), "people")) == 60
+    assert len(_through(browser, address("group", organization="acme", id="ops"), "users")) == 60
 
 
 def test_unknown_ids_get_suggestions(full: Office) -> None:
@@ -421,7 +421,7 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
         refreshing.staging.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     browser = office.browser(Role.VIEWER)
-    people = _rows(browser.get(address("group", organization="acme", id="all")), "people")
+    people = _rows(browser.get(address("group", organization="acme", id="all")), "users")
     assert [row.split(" through ")[1].split(" ")[0] for row in people] == ["eng", "eng"], "ada is in ops too"
     gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
     with writing(office.engine) as connection:
@@ -434,12 +434,12 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     page = browser.get(address("organization", id="acme", list="members"))
     assert marked(page, "members", "user") == {"bob"}
     page = browser.get(address("group", organization="acme", id="eng"))
-    assert marked(page, "people", "user") == {"bob"}
+    assert marked(page, "users", "user") == {"bob"}
     page = browser.get(address("group", organization="acme", id="all"))
     assert marked(page, "inside", "group") == {"ops"}
     # Ada is in it through eng.
-    assert marked(page, "people", "group") == set()
-    assert {row.split(" ")[0] for row in _rows(page, "people")} == {"ada", "bob"}
+    assert marked(page, "users", "group") == set()
+    assert {row.split(" ")[0] for row in _rows(page, "users")} == {"ada", "bob"}
     rows_of_note = _rows(browser.get(address("document", organization="acme", id="note")), "reaching")
     assert [("ops" in row or "bob" in row) for row in rows_of_note] == ["no effect" in row for row in rows_of_note]
     assert len(rows_of_note) == 4
@@ -491,7 +491,7 @@ def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
     assert "Members of Acme can open this document without a grant , because it is open to members." in _words(html)
     # Everybody but cleo is a member; 60 have grants of their own, and bob one of his own, too.
     assert "Users 63 As editor 1 As viewer 62 By a grant 61 Without a grant 2" in _words(html)
-    assert "group Group eng eng 1 people this document editor" in " ".join(_rows(html, "reasons"))
+    assert "group Group eng eng 1 user this document editor" in " ".join(_rows(html, "reasons"))
     html = browser.get(address("document", organization="acme", id="d-000"))
     assert "Without a grant open to members" in _words(html)
 
@@ -524,7 +524,7 @@ def test_lists_of_access_give_reasons(full: Office) -> None:
     assert "whatever is public viewer" in rows[1]
     rows = _rows(browser.get(address("access", organization="acme", type="document", resource="plan")), "reasons")
     assert rows[0].startswith("grant to Name of ada ada this document viewer")
-    assert [row for row in rows if row.startswith("group Group eng eng 1 people folder The middle middle editor")]
+    assert [row for row in rows if row.startswith("group Group eng eng 1 user folder The middle middle editor")]
 
 
 @pytest.mark.parametrize("counted", [350, 10])

@@ -21,7 +21,7 @@ from app.access.browse.grants import (
     grants_on_levels,
     grants_through_groups,
 )
-from app.access.browse.lists import people_in
+from app.access.browse.lists import users_in
 from app.access.browse.lookup import find, find_names, folder_paths, folders_from
 from app.access.browse.sizes import MAX_COUNT, organization_size
 from app.access.decision.decide import DecisionPolicy, is_active
@@ -140,8 +140,8 @@ class _Reasons:
     grants: Sequence[GrantEntry]
     is_cut: bool
     """Whether there are more grants."""
-    people: Mapping[str, int]
-    """Group → the number of its people."""
+    users: Mapping[str, int]
+    """Group → the number of its users."""
     membership: Membership | None
     """The user's membership, if it is active."""
 
@@ -156,7 +156,7 @@ def _reasons_of_user(connection: Connection, list_query: "_ListQuery") -> _Reaso
     return _Reasons(
         grants=[*own[:_MAX_REASONS], *through[:_MAX_REASONS]],
         is_cut=max(len(own), len(through)) > _MAX_REASONS,
-        people={},
+        users={},
         membership=membership if membership is not None and is_active(membership, at) else None,
     )
 
@@ -175,8 +175,8 @@ def _reasons_of_resource(connection: Connection, list_query: "_ListQuery") -> _R
     return _Reasons(
         grants=grants[:_MAX_REASONS],
         is_cut=len(grants) > _MAX_REASONS,
-        people={
-            group_id: len(people_in(connection, within, group_id).ids(after="", limit=MAX_COUNT + 1))
+        users={
+            group_id: len(users_in(connection, within, group_id).ids(after="", limit=MAX_COUNT + 1))
             for group_id in groups
         },
         membership=None,

@@ -13,7 +13,7 @@ from app.service.console.paging import PAGE_ROWS
 from app.service.console.runs import find_run, may_be_applied
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
-from app.sync.plan.affected_people import affected_people
+from app.sync.plan.affected_users import affected_users
 from app.sync.plan.stored_access import EFFECTS, access_ids, list_access
 from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
@@ -33,7 +33,7 @@ def access_impact(console: Console) -> Response:
     filters = {name: parameters[name] for name in ("organization", "effect")}
     first = parse_ordinal(parameters["cause"])
     with console.reading() as connection:
-        totals = affected_people(connection, plan_id)
+        totals = affected_users(connection, plan_id)
         if not totals.changes and "impact" not in run.report:
             raise NotFound("The preview that this run applied has no access impact")
         caused = next((one for one in totals.of_causes if first is not None and first in one.ordinals[:1]), None)

@@ -33,7 +33,7 @@ from app.service.console.settings import Role
 from app.service.console.urls import address, go_to, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, noun_of
-from app.sync.plan.affected_people import ImpactTotals, affected_people
+from app.sync.plan.affected_users import ImpactTotals, affected_users
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.parts import PlanPart, parts_of
 from app.sync.plan.search import ItemFilter, count, count_by_status
@@ -168,7 +168,7 @@ def _plan_context(connection: Connection, plan_id: str | None) -> dict[str, Any]
     return {
         "impact": largest_impact(connection, plan_id, _ORGANIZATIONS_SHOWN),
         "affected": affected(connection, plan_id),
-        "totals": affected_people(connection, plan_id),
+        "totals": affected_users(connection, plan_id),
     }
 
 

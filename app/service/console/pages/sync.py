@@ -26,7 +26,7 @@ from app.service.console.settings import Role
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
-from app.sync.plan.affected_people import AffectedPeople, affected_people
+from app.sync.plan.affected_users import AffectedUsers, affected_users
 from app.sync.plan.selection import Selection
 from app.sync.runs.audit import requested_action
 from app.sync.runs.context import unknown_ids
@@ -185,7 +185,7 @@ class Forecast(NamedTuple):
     """The latest preview of the same scope, if the last run came after it."""
     changes: Sequence[KindRow]
     """The changes of the preview by kind."""
-    people: Mapping[str, AffectedPeople]
+    effects: Mapping[str, AffectedUsers]
     """Effect → the users whose access the preview changes, and the resources."""
     unread: str
     """The number of sources that it could not read completely, in words."""
@@ -209,7 +209,7 @@ def _forecast(connection: Connection, form: _Form) -> Forecast:
         preview=preview,
         outdated=outdated,
         changes=[] if preview is None else kind_rows(preview),
-        people={} if plan_id is None else affected_people(connection, plan_id).total,
+        effects={} if plan_id is None else affected_users(connection, plan_id).total,
         unread="" if preview is None else unread_sources(preview).short,
     )
 

@@ -15,7 +15,7 @@ from app.access.browse.grants import (
     grants_through_groups,
     starting_at,
 )
-from app.access.browse.lists import find_organizations, groups_in, outer_groups, people_in
+from app.access.browse.lists import find_organizations, groups_in, outer_groups, users_in
 from app.access.browse.lookup import find, find_names
 from app.access.browse.sizes import MAX_COUNT, count_related
 from app.access.records import Group, Membership, Organization, User
@@ -64,14 +64,14 @@ def group(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "q", "after")
     organization_id, group_id, text = parameters["organization"], parameters["id"], parameters["q"].strip()
     subject = (organization_id, group_id, *filter(None, [text]))
-    lists = Lists(parameters["after"], {"people": 3, "inside": 1, "around": 1, "grants": 3}, *subject)
+    lists = Lists(parameters["after"], {"users": 3, "inside": 1, "around": 1, "grants": 3}, *subject)
     group = find(connection, Group, organization_id, group_id)
     within = find(connection, Organization, organization_id)
     if group is None or within is None:
         return show_unknown(console, connection, "group", organization_id, group_id)
 
-    people = people_in(connection, organization_id, group_id)
-    listing = lists.page_by_name("people", connection, people, text)
+    users = users_in(connection, organization_id, group_id)
+    listing = lists.page_by_name("users", connection, users, text)
     through = {(organization_id, row.within) for row in listing.rows} if listing else set()
     return console.show(
         "browse_group.html",
@@ -80,8 +80,8 @@ def group(console: Console, connection: Connection) -> Response:
         group=group,
         failures=failures_now(connection, ItemKey(Kind.GROUP, organization_id, "", group_id)),
         sizes=count_related(connection, "group", organization_id, group_id),
-        number=len(people.ids(after="", limit=MAX_COUNT + 1)),
-        people=listing,
+        number=len(users.ids(after="", limit=MAX_COUNT + 1)),
+        users=listing,
         searched=text,
         group_names={key[1]: name for key, name in find_names(connection, Group, through).items()},
         inside=lists.page_by_id("inside", partial(groups_in, connection, organization_id, group_id)),

@@ -32,10 +32,10 @@ _MAX_COUNTED_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class AffectedPeople:
+class AffectedUsers:
     """The users and the resources of all changes with one effect, each counted once."""
 
-    people: int
+    users: int
     resources: int
     kind: str
     """The kind of the resources. Empty: several."""
@@ -55,7 +55,7 @@ class CausedChanges:
     """The record that changes, as in ``record_to_wire``. Of several records, the fields that are equal."""
     names: Mapping[str, str]
     """The names of users and resources, by id."""
-    people: Mapping[str, AffectedPeople]
+    effects: Mapping[str, AffectedUsers]
     """Effect → users and resources."""
     ordinals: Sequence[int]
     """The rows, in ascending order. Empty: the cause is not stored."""
@@ -67,15 +67,15 @@ class ImpactTotals:
 
     changes: int
     """The number of rows."""
-    total: Mapping[str, AffectedPeople]
+    total: Mapping[str, AffectedUsers]
     """Effect → users and resources."""
-    of_organization: Mapping[str, Mapping[str, AffectedPeople]]
+    of_organization: Mapping[str, Mapping[str, AffectedUsers]]
     """Organization → effect → users and resources; the organizations with most pairs first."""
     of_causes: Sequence[CausedChanges]
     """The causes with most users first, and the changes without a stored cause last."""
 
 
-def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
+def affected_users(connection: Connection, plan_id: str) -> ImpactTotals:
     """The numbers are exact if the plan lists at most ``_MAX_COUNTED_IDS``. Otherwise they are those of the largest
     row, and of the rows that may have causes."""
     ids, changes = run(connection, _SIZE, {"plan_id": plan_id}).one()
@@ -89,8 +89,8 @@ def affected_people(connection: Connection, plan_id: str) -> ImpactTotals:
     for row in rows:
         within[row.organization_id].append(row)
     largest = sorted(within.items(), key=lambda item: (-_pairs(item[1]), item[0]))
-    of_organization = {organization_id: _people(of_one) for organization_id, of_one in largest}
-    return ImpactTotals(changes, _people(rows), of_organization, _by_cause(rows))
+    of_organization = {organization_id: _effects(of_one) for organization_id, of_one in largest}
+    return ImpactTotals(changes, _effects(rows), of_organization, _by_cause(rows))
 
 
 def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
@@ -104,7 +104,7 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
     ordered = sorted(with_cause.values(), key=lambda of_cause: of_cause[0].ordinal)
     return sorted(
         (_caused_changes(of_cause) for of_cause in ordered),
-        key=lambda caused: (not caused.change, -max(one.people for one in caused.people.values())),
+        key=lambda caused: (not caused.change, -max(one.users for one in caused.effects.values())),
     )
 
 
@@ -142,7 +142,7 @@ def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
             if isinstance(part, dict)
             for each, name in part.items()
         },
-        people=_people(rows),
+        effects=_effects(rows),
         ordinals=[row.ordinal for row in rows] if change else [],
     )
 
@@ -151,16 +151,16 @@ def _pairs(rows: Sequence[StoredAccessChange]) -> int:
     return sum(row.pairs for row in rows)
 
 
-def _people(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedPeople]:
+def _effects(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedUsers]:
     """Effect → users and resources, losses first."""
-    affected: dict[str, AffectedPeople] = {}
+    affected: dict[str, AffectedUsers] = {}
     for effect in LOSSES_FIRST:
         of_effect = [row for row in rows if row.effect == effect]
         if of_effect:
             users = {user_id for row in of_effect for user_id in row.user_ids}
             resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
             kinds = {row.kind for row in of_effect}
-            affected[effect] = AffectedPeople(
+            affected[effect] = AffectedUsers(
                 max(len(users), *(row.users for row in of_effect)),
                 max(len(resources), *(row.resources for row in of_effect)),
                 kinds.pop() if len(kinds) == 1 else "",
