@@ -103,7 +103,7 @@ def pages_of(size: Size) -> dict[str, str]:
     member, deep_document = one("user", middle), one("document", middle)
     of_document = deep("grants", ("org-0", document), "", document, one("user", size.of(50_000)), "")
     of_group = deep("users", ("org-0", group), "id", "", member)
-    of_user = deep("grants", (user, "org-0"), "", one("document", size.of(25_000)))
+    of_user = deep("grants", (user, "org-0"), "", "", one("document", size.of(25_000)))
     failing = orjson.dumps(["document", "org-0", "", one("document", size.of(250_000)), False]).decode()
     in_folder = deep("contents", ("org-0", one("folder", 7)), "document", one("document", size.large // 4))
     return {

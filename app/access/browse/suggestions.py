@@ -1,5 +1,6 @@
 """Suggests records for a wrong id or name: the most similar ones among its neighbours by id and by name."""
 
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 from sqlalchemy import Connection
@@ -61,11 +62,19 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
     similar = []
     for (found_in, found_id), record in find_all(connection, KINDS[kind].record, keys).items():
         name = name_of(record)
-        similarity = max(_similarity(item_id, found_id), _similarity_to_name(item_id, name))
-        if similarity >= _MIN_SIMILARITY:
-            entry = ListEntry(kind=kind, organization_id=found_in, item_id=found_id, name=name)
-            similar.append((-similarity, found_id, entry))
-    return [entry for *_, entry in sorted(similar, key=lambda candidate: candidate[:2])[:_LIMIT]]
+        if similarity(item_id, found_id, name) >= _MIN_SIMILARITY:
+            similar.append(ListEntry(kind=kind, organization_id=found_in, item_id=found_id, name=name))
+    return ranked(item_id, similar)[:_LIMIT]
+
+
+def ranked(text: str, entries: Iterable[ListEntry]) -> list[ListEntry]:
+    """The entries whose id or name is most similar to the text first."""
+    return sorted(entries, key=lambda entry: (-similarity(text, entry.item_id, entry.name), entry.item_id))
+
+
+def similarity(text: str, item_id: str, name: str) -> float:
+    """The similarity of a text to the id or the name of a record, of 1."""
+    return max(_similarity(text, item_id), _similarity_to_name(text, name))
 
 
 def _similarity_to_name(text: str, name: str) -> float:

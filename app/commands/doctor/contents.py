@@ -21,14 +21,14 @@ _QUEUED_MS = 60_000
 """Age of a queued run that is reported."""
 
 _CONCERNS = {
-    Cause.HELD: ("runs", warning),
+    Cause.HELD: ("held deletes", warning),
     Cause.FAILED: ("runs", problem),
     Cause.MISSED: ("runs", problem),
-    Cause.FAILING: ("items", warning),
-    Cause.PARKED: ("items", warning),
+    Cause.FAILING: ("failing items", warning),
+    Cause.PARKED: ("failing items", warning),
     Cause.WORKER: ("worker", problem),
-    Cause.AMBIGUOUS: ("directory", warning),
-    Cause.DISABLING: ("directory", warning),
+    Cause.AMBIGUOUS: ("records", warning),
+    Cause.DISABLING: ("records", warning),
 }
 """Causes that become findings. Those of sources are missing, because the doctor reads the sources itself."""
 

@@ -89,6 +89,7 @@ def _incomplete(source: str, read: _CheckedRead) -> Finding:
     reason = printable(read.end.reason, limit=300).removeprefix(_about(source, ""))
     if read.end.verdict is Verdict.FAILED:
         advice = "fix it; until then its last good records stay in force, and none of them is deleted"
-        return problem("directory", _about(source, reason), advice)
+        return problem("directory", _about(source, f"cannot be read: {reason}"), advice)
     advice = "usher directory check shows the locations; unreadable records are not treated as removed"
-    return warning("directory", _about(source, f"{counted(read.kinds.total(), 'record')}, but {reason}"), advice)
+    message = f"was read partially: {counted(read.kinds.total(), 'record')}, but {reason}"
+    return warning("directory", _about(source, message), advice)

@@ -15,7 +15,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
+from app.access.browse.lookup import find_names
+from app.access.kinds import KINDS
 from app.access.problems import ProblemSort, UnclearDisabling
+from app.access.records import Organization, User
 from app.access.refresh.reads import FAILED, PARTIAL, Refusal
 from app.access.source_states import SourceState, source_states
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
@@ -24,7 +27,7 @@ from app.foundation.logs import mask_secrets
 from app.foundation.text import are, counted, printable, quoted
 from app.sync.ledger.failure_lists import Failure, count_failures, worst_failure
 from app.sync.ledger.failures import PARKED_AFTER
-from app.sync.ledger.items import noun_of
+from app.sync.ledger.items import USER_KINDS, noun_of
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.status import failed_run, held_runs, last_began
 from app.sync.runs.workers import workers
@@ -133,7 +136,9 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
             sorted({(str(hold.get("kind")), str(hold.get("organizationId"))) for hold in holds})
         ).decode(),
         size=deletes,
-        summary=_one_line(f"{counted(deletes, 'delete')} {are(deletes)} held back{until}: {first}{further}"),
+        summary=_one_line(
+            f"{counted(deletes, 'delete')} {'waits' if deletes == 1 else 'wait'} for approval{until}: {first}{further}"
+        ),
         advice=f"review them with usher runs {last.run_id}, then run usher approve {last.run_id}, or fix the directory",
         since=from_epoch_ms(last.finished_at),
         run_id=last.run_id,
@@ -176,13 +181,13 @@ def _failing(connection: Connection, now: datetime, limit: int | None) -> Iterat
         items = sum(row.items for row in kinds)
         first = min((row.since for row in kinds if row.since is not None), default=None)
         worst = worst_failure(connection, ledger_id, parked=parked, limit=limit)
-        example = f", such as {_describe_failure(worst)}" if worst is not None else ""
+        example = f", such as {_describe_failure(connection, worst)}" if worst is not None else ""
         number = f"more than {limit:,} items" if limit is not None and items > limit else counted(items, "item")
         if parked:
-            summary = f"{number} {are(items)} parked after {PARKED_AFTER} failures{example}"
+            summary = f"{number} {'was' if items == 1 else 'were'} parked after {PARKED_AFTER} tries{example}"
             advice = "fix the cause in the directory or the backend, then run usher sync --retry"
         else:
-            summary = f"{number} {'fails' if items == 1 else 'fail'} and {are(items)} retried{example}"
+            summary = f"{number} failed and {are(items)} retrying{example}"
             advice = "fix the cause in the directory or the backend; usher plan lists the items"
         yield Concern(
             cause=Cause.PARKED if parked else Cause.FAILING,
@@ -194,10 +199,14 @@ def _failing(connection: Connection, now: datetime, limit: int | None) -> Iterat
         )
 
 
-def _describe_failure(failure: Failure) -> str:
-    parts = [failure.organization_id, failure.container_id, failure.item_id]
-    where = failure.item_id if failure.kind == "organization" else " / ".join(part for part in parts if part)
-    return _one_line(f"{'delete ' if failure.deleting else ''}{noun_of(failure.kind, 1)} {where}: {failure.message}")
+def _describe_failure(connection: Connection, failure: Failure) -> str:
+    record = User if failure.kind in USER_KINDS else KINDS[failure.kind].record
+    within = "" if record in {Organization, User} else failure.organization_id
+    name = find_names(connection, record, [(within, failure.item_id)]).get((within, failure.item_id))
+    organization = find_names(connection, Organization, [("", failure.organization_id)])
+    of = organization.get(("", failure.organization_id)) or failure.organization_id
+    what = f"{'delete ' if failure.deleting else ''}{noun_of(failure.kind, 1)} {name or failure.item_id}"
+    return _one_line(f"{what}{'' if record is Organization else f' of {of}'}: {failure.message}")
 
 
 def _worker(connection: Connection, now: datetime, expectations: Expectations) -> Iterator[Concern]:
@@ -290,12 +299,13 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
             first = first_problems(connection, state.name, count.sort)
             example = f", such as: {first[0].reason}" if first else ""
             records = f"{counted(count.problems, 'record')} of source {state.name}"
+            refer = "refers" if count.problems == 1 else "refer"
             yield Concern(
                 cause=Cause.AMBIGUOUS,
                 about=state.name,
                 fingerprint="ambiguous",
                 size=count.problems,
-                summary=_one_line(f"ambiguous aliases of users in {records}{example}"),
+                summary=_one_line(f"{records} {refer} to a user by an alias that several users have{example}"),
                 advice="remove the alias from all but one user, or use user ids; usher directory check lists them",
                 since=from_epoch_ms(count.since),
             )

@@ -24,12 +24,13 @@ REQUIRED = {
     "organization": "Enter the resource's organization.",
 }
 """Required field → the message if it is empty."""
-_RECORDS: dict[str, type[Record]] = {
+RECORDS: dict[str, type[Record]] = {
     "document": Document,
     "folder": Folder,
     "organization": Organization,
     "context": Document,
 }
+"""The type of a resource → its record."""
 _FIELD_OF_REQUEST = {
     "userId": "user",
     "resource.id": "resource",
@@ -60,7 +61,7 @@ def resolve_names(console: Console, form: Mapping[str, str]) -> dict[str, str]:
     ids = dict(form)
     if not may_be_stored(*form.values()):
         return ids
-    resource = _RECORDS[form["type"]]
+    resource = RECORDS[form["type"]]
     with console.reading() as connection:
         if not ids["organization"] and ids["resource"] and form["type"] != "organization":
             ids |= _find_organization(connection, ids["resource"], resource)

@@ -170,7 +170,7 @@ _WORDS = {"waiting": "retrying"}
 
 TONES = {
     **dict.fromkeys(("done", "complete", "allowed", "ok", "approved"), "ok"),
-    **dict.fromkeys(("held", "partial", "waiting", "warning"), "warn"),
+    **dict.fromkeys(("held", "not configured", "partial", "records lost", "refused", "waiting", "warning"), "warn"),
     **dict.fromkeys(("failed", "parked", "denied", "problem"), "bad"),
     **dict.fromkeys(("reading", "verifying", "planning", "applying"), "run"),
 }

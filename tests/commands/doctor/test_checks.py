@@ -188,15 +188,15 @@ def _queued_run(site: Installation) -> None:
         (_sql("DELETE FROM run"), "runs", State.WARNING, "there was none yet"),
         (
             _refused("FALSE"),
-            "items",
+            "failing items",
             State.WARNING,
-            "1 item fails and is retried, such as document acme / doc: too long",
+            "1 item failed and is retrying, such as document doc of Acme: too long",
         ),
         (
             _refused("TRUE"),
-            "items",
+            "failing items",
             State.WARNING,
-            "1 item is parked after 10 failures, such as document acme / doc: too long",
+            "1 item was parked after 10 tries, such as document doc of Acme: too long",
         ),
         (
             _sql('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
@@ -231,7 +231,7 @@ def _queued_run(site: Installation) -> None:
             lambda site: site.people.write_text('{"kind": "user"}\n'),
             "directory",
             State.WARNING,
-            "people: 0 records, but 1 malformed",
+            "people: was read partially: 0 records, but 1 malformed",
         ),
         (
             lambda site: site.people.write_text(site.people.read_text()[:100].rpartition("\n")[0] + "\n"),

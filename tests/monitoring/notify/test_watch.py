@@ -113,7 +113,7 @@ def test_held_run_is_reported_once_however_often_it_is_held_again(
     assert kept.events() == [("began", "held")]
     data = kept.got[0].content["data"]
     assert data["count"] == 30
-    assert data["summary"].startswith("30 deletes are held back until 2026-11-27 12:00 UTC: in acme, 30 deletes")
+    assert data["summary"].startswith("30 deletes wait for approval until 2026-11-27 12:00 UTC: in acme, 30 deletes")
     assert data["runId"] != run.run_id
     # The held deletes of the message can still be approved.
     past.runs.approve(data["runId"])
@@ -234,7 +234,7 @@ def test_refused_items_are_reported_once_when_they_double_and_when_they_are_over
             data = kept.got[0].content["data"]
             assert data["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
             assert data["count"] == 1
-            assert data["summary"].endswith(", such as document acme / doc0: too long")
+            assert data["summary"].endswith(", such as document doc0 of acme: too long")
         time.move_on(minutes=15)
 
 
@@ -244,7 +244,7 @@ def test_the_kind_of_a_failed_item_is_in_words(make_watch: MakeWatch, kept: Kept
         connection.execute(text("UPDATE item_failure SET kind = 'documentUser', container_id = 'plan'"))
     make_watch(kept).tick()
     summary = kept.got[0].content["data"]["summary"]
-    assert summary.endswith(", such as document member acme / plan / ada: too long")
+    assert summary.endswith(", such as document member ada of acme: too long")
 
 
 def test_failures_of_another_backend_concern_nobody(
@@ -682,7 +682,7 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     assert sorted(kept.events()) == [("began", "ambiguous"), ("began", "disabling")]
     assert sorted(one.content["data"]["summary"] for one in kept.got) == [
         (
-            "ambiguous aliases of users in 2 records of source hr, such as: "
+            "2 records of source hr refer to a user by an alias that several users have, such as: "
             "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'"
         ),
         (

@@ -66,7 +66,7 @@ def directory() -> str:
         "groupMembers": [
             {**ACME, "organizationUserGroupId": "inner", "userId": "ada"},
             {**ACME, "organizationUserGroupId": "unnamed", "userId": "gone"},
-            {**ACME, "organizationUserGroupId": "outer", "memberGroupId": "inner"},
+            *({**ACME, "organizationUserGroupId": "outer", "memberGroupId": one} for one in ("inner", "unnamed")),
             *({**ACME, "organizationUserGroupId": "outer", "userId": one} for one in crowd),
             *({**ACME, "organizationUserGroupId": one, "userId": "user-00"} for one in groups[4:]),
         ],
@@ -177,6 +177,7 @@ def visit_lists_of_access(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -
         show("access", user="ada", organization="acme")
         show("access", organization="acme", type="document", resource="note")
     with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.pages.access._COUNTED_SIZE", 0)
         patched.setattr("app.service.console.pages.access._COUNT_LIMIT", 50)
         show("access", organization="acme", type="document", resource="note")
         show("access", user="ada", organization="acme")
@@ -257,6 +258,7 @@ def visit_explain(visitors: Visitors) -> None:
         {"user": "gone", "at": "2019-01-01"},
     ):
         ask(**asked)
+    visitors.show("explain", 400, user="adda", resource="Filed")
     visitors.show("explain", 400, user="", type="context", resource="x", at="soon", context="[")
     with writing(visitors.office.engine) as connection:
         connection.execute(delete(SOURCE_TABLES["membership"]))

@@ -29,7 +29,7 @@ FINDINGS = [
     ExaminationFinding("directory", "problem", "it is away", "usher directory check shows the errors"),
     ExaminationFinding("directory", "warning", "crm: it is slow", "wait"),
     ExaminationFinding("runs", "warning", "there was none yet", "begin one"),
-    ExaminationFinding("runs", "warning", "3 deletes are held back until 2026-12-03 00:15 UTC: many", "approve them"),
+    ExaminationFinding("held deletes", "warning", "3 deletes wait for approval: many", "approve them"),
     ExaminationFinding("backend", "problem", "it is away", "start it"),
 ]
 

@@ -107,13 +107,13 @@ def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
     )
     assert f'<a href="{address("sources")}">Show the sources</a>' in html
     assert "usher directory check" not in html
-    held = "3 deletes are held back until 2026-12-03 00:15 UTC: in acme, 3 users would be deleted: approve or discard"
+    held = "3 deletes wait for approval until 2026-12-03 00:15 UTC: in acme, 3 users would be deleted"
     begun = begin_examination(office.engine, office.time, "mira", lambda _: None)
     run_examination(
-        office.engine, office.time, begun or 0, lambda: iter([ExaminationFinding("runs", "warning", held, "")])
+        office.engine, office.time, begun or 0, lambda: iter([ExaminationFinding("held deletes", "warning", held, "")])
     ).join()
     words = browser.get(address("doctor"))
-    assert "3 deletes are held back until 2026-12-03 00:15 UTC.<" in words
+    assert "3 deletes wait for approval until 2026-12-03 00:15 UTC<" in words
     assert f'<a href="{address("held")}">Review the deletes</a>' in words
     assert f'Find out why. <a href="{address("settings", q="backend")}">Show its settings</a>' in html
 

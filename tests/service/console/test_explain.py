@@ -262,15 +262,23 @@ def test_the_organization_of_a_resource_is_found(full: Office) -> None:
     for resource in ("plan", "Plan"):
         html = browser.get(address("explain", user="ada", resource=resource) + "&at=")
         assert "Allowed as editor" in html, resource
-    # An unknown one is an error of the form.
-    assert "Enter the resource" in browser.get(address("explain", user="ada", resource="nowhere"))
+    # Without an organization, it may be unknown, or in several.
+    html = browser.get(address("explain", user="adda", resource="nowhere"))
     assert browser.status == 400
+    assert "No such user and no such document" in html
+    assert html.count('aria-invalid="true"') == 2
 
 
 def test_unknown_ids_get_suggestions(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("explain", user="adda", resource="plans", organization="acme"))
     assert re.search(r'href="[^"]*user=ada&amp;[^"]*resource=plans', html)
+    # Both fields are wrong, and the nearest record comes first.
+    assert "No such user and no such document" in html
+    assert html.count('aria-invalid="true"') == 2
+    nearest = [unescape(link) for link in re.findall(r'class="button" href="([^"]*)"', html)]
+    assert [re.findall("user=([^&]*).*resource=([^&]*)", link)[0] for link in nearest[:1]] == [("ada", "plans")]
+    assert any("resource=plan&" in link for link in nearest)
     html = browser.get(address("explain", user="ada", resource="plans", organization="acme"))
     link = re.search(r'href="([^"]*resource=plan&[^"]*)"', html)
     assert link is not None

@@ -48,6 +48,8 @@ _MAX_REASONS = 20
 _ROWS_PER_READ = 500
 _COUNT_LIMIT = 350
 """The maximum number of entries that the first page counts. Each is decided, which takes about 70 us."""
+_COUNTED_SIZE = 5_000
+"""If an organization has fewer members, or folders and documents, as many entries are counted."""
 _COLUMNS = ("type", "id", "name", "role", "rule", "groups", "granted_on", "until", "revision")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Spreadsheets calculate cells that begin with one of these."""
@@ -60,13 +62,16 @@ def access(console: Console, connection: Connection) -> Response:
     text = parameters["q"].strip()
     filters = filter(None, (list_query.kind, list_query.role))
     lists = Lists(parameters["after"], {"access": 3}, *list_query.ids, *filters)
+    sizes = organization_size(connection, list_query.organization_id)
+    listed = sizes["folders"] + sizes["documents"] if list_query.user_id else sizes["members"]
+    count_limit = _COUNTED_SIZE if listed < _COUNTED_SIZE else _COUNT_LIMIT
     counts, without = None, list[DeniedHit]()
     if text:
         result = list_query.read(connection, (), 0)
         allowed, without = find_in_list(connection, list_query.list, console.parts.policy, text, PAGE_ROWS)
         listing = Listing(allowed)
     else:
-        listing, counts, result = _page(connection, list_query, lists)
+        listing, counts, result = _page(connection, list_query, lists, count_limit)
     is_filtered = bool(text or list_query.kind or list_query.role)
     keys = [(entry.kind, entry.item_id) for entry in listing.rows]
     keys += [(record.kind, record.item_id) for record in without]
@@ -80,10 +85,10 @@ def access(console: Console, connection: Connection) -> Response:
         listing=listing,
         without=without,
         counts=None if lists.continued or is_filtered else counts,
-        count_limit=_COUNT_LIMIT,
+        count_limit=count_limit,
         denied=result.denied,
         openness=result.openness,
-        sizes=organization_size(connection, list_query.organization_id),
+        sizes=sizes,
         public_role=console.parts.policy.public_role,
         reasons=None if lists.continued or is_filtered or result.denied else read_reasons(connection, list_query),
         paths=folder_paths(connection, list_query.organization_id, keys),
@@ -92,7 +97,7 @@ def access(console: Console, connection: Connection) -> Response:
 
 
 def _page(
-    connection: Connection, list_query: "_ListQuery", lists: Lists
+    connection: Connection, list_query: "_ListQuery", lists: Lists, count_limit: int
 ) -> tuple[Listing[AccessEntry], dict[str, int] | None, AccessPage]:
     """The page of a list, its numbers if it was read from its beginning, and what was read. A short list has the order
     of paths and names, a longer one that of ids."""
@@ -101,8 +106,8 @@ def _page(
         result = list_query.read(connection, after[1:], PAGE_ROWS + 1)
         rows = [("id", entry) for entry in result.entries]
     else:
-        result = list_query.read(connection, (), max(PAGE_ROWS, _COUNT_LIMIT) + 1)
-        counts = _counts(result.entries)
+        result = list_query.read(connection, (), max(PAGE_ROWS, count_limit) + 1)
+        counts = _counts(result.entries, count_limit)
         if counts["complete"]:
             rows = [("name", entry) for entry in _by_path(connection, list_query, result.entries, after[1:])]
         elif after:
@@ -283,15 +288,16 @@ class _ListQuery:
         return self.list.page(connection, self.policy, after=after, limit=limit)
 
 
-def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
-    """The numbers of a list. ``complete``: it has no further entries."""
-    kinds = Counter(entry.kind for entry in entries)
+def _counts(entries: Sequence[AccessEntry], limit: int) -> dict[str, int]:
+    """The numbers of a list, without the organization itself. ``complete``: it has no further entries."""
+    counted = [entry for entry in entries if entry.kind != "organization"]
+    kinds = Counter(entry.kind for entry in counted)
     return {
-        "all": len(entries),
-        "complete": len(entries) <= _COUNT_LIMIT,
-        "editors": sum(entry.access_role is AccessRole.EDITOR for entry in entries),
-        "granted": sum(bool(entry.grants) for entry in entries),
-        "ending": sum(entry.expires_at is not None for entry in entries),
+        "all": len(counted),
+        "complete": len(entries) <= limit,
+        "editors": sum(entry.access_role is AccessRole.EDITOR for entry in counted),
+        "granted": sum(bool(entry.grants) for entry in counted),
+        "ending": sum(entry.expires_at is not None for entry in counted),
         **{kind: kinds[kind] for kind in RESOURCE_TYPES},
     }
 

@@ -11,12 +11,13 @@ from flask import Response, request
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.suggestions import suggest
-from app.access.decision.decide import Decision, Rule, decide_uncapped
+from app.access.browse.lookup import find, find_by_id, name_of
+from app.access.browse.suggestions import ranked, suggest
+from app.access.decision.decide import Decision, decide_uncapped
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
-from app.access.decision.view import AccessView
 from app.access.origins import find_origins
-from app.access.search import DEFAULT_LIMIT, search, search_exactly
+from app.access.records import Organization, Record, User
+from app.access.search import SearchHit, search, search_exactly
 from app.access.shared_aliases import with_shared_aliases
 from app.access.sql_view import SqlView
 from app.client.single_permission import SUPPORTED_TYPES
@@ -27,6 +28,7 @@ from app.service.console.backend_answer import compare
 from app.service.console.console import Console
 from app.service.console.explain_form import (
     FIELDS,
+    RECORDS,
     REQUIRED,
     TYPES,
     InvalidFormError,
@@ -35,12 +37,22 @@ from app.service.console.explain_form import (
     resolve_names,
 )
 from app.service.console.ladder import Ladder, UnusedReason, make_ladder, unused_records
-from app.service.console.names import MENTION, Field, Mention, RecordNames, fields_of, read_names, with_mentions
+from app.service.console.names import (
+    MENTION,
+    Field,
+    Mention,
+    RecordNames,
+    fields_of,
+    organizations_of,
+    read_names,
+    with_mentions,
+)
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
-_MAX_SUGGESTIONS = 10
+_MAX_MATCHES = 10
+_MAX_SUGGESTIONS = 5
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT[\d:]+Z)")
 """A time in the sentence of an explanation."""
 
@@ -59,7 +71,7 @@ def explain_page(console: Console) -> Response:
     try:
         parsed = parse_form(form, now)
     except InvalidFormError as error:
-        return _show(console, form, errors=error.errors, status=400)
+        return _show_errors(console, form, error.errors)
     result = _explain(console, parsed)
     if result is None:
         return _show(console, form, never_read=True)
@@ -73,6 +85,8 @@ def explain_page(console: Console) -> Response:
         console,
         form,
         result=result,
+        unknown=result.unknown,
+        errors=_unknown_errors(result.unknown),
         names=result.names,
         resolved=[(typed[name], name, form[name]) for name in REQUIRED if typed[name] != form[name]],
         is_past=parsed.at < now,
@@ -84,8 +98,29 @@ def explain_page(console: Console) -> Response:
 
 
 def _show(console: Console, form: Mapping[str, str], *, status: int = 200, **context: object) -> Response:
-    empty = {"errors": {}, "result": None, "never_read": False, "types": TYPES, "form": form}
+    empty = {
+        "errors": {},
+        "unknown": (),
+        "resolved": (),
+        "result": None,
+        "never_read": False,
+        "types": TYPES,
+        "form": form,
+    }
     return console.show("explain.html", current="explain", status=status, **{**empty, **context})
+
+
+def _show_errors(console: Console, form: Mapping[str, str], errors: Mapping[str, str]) -> Response:
+    """The page of an incomplete form. If only the organization is missing, with the ids that are unknown."""
+    unknown, names = list[UnknownId](), RecordNames()
+    if errors.keys() == {"organization"} and form["resource"]:
+        with console.reading() as connection:
+            if SqlView(connection).revision:
+                unknown = _unknown_ids(connection, form["type"], form["user"], form["resource"], "")
+            names = read_names(connection, organizations_of(*(one.entries for one in unknown)))
+        if any(one.field == "resource" and not one.is_match for one in unknown):
+            errors = {}
+    return _show(console, form, errors={**errors, **_unknown_errors(unknown)}, unknown=unknown, names=names, status=400)
 
 
 class ExplainRow(NamedTuple):
@@ -105,7 +140,7 @@ class UnknownId(NamedTuple):
     field: str
     kind: str
     is_match: bool
-    """Whether the records have this name or address, or one that begins like it. Otherwise their ids are similar."""
+    """Whether the records have exactly this name, address or id. Otherwise theirs are similar."""
     entries: Sequence[ListEntry]
     is_cut: bool
     """Whether there are more records."""
@@ -158,7 +193,7 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
             sentence=sentence,
             steps=[rows[record.key] for record in explanation.records],
             unused=[rows[record.key]._replace(unused=reason) for record, reason in unused],
-            unknown=_unknown_ids(connection, view, question, decision.rule),
+            unknown=_unknown_ids(connection, question.type, question.user_id, question.resource_id, within),
             ladder=make_ladder(view, question, decision, at, names=names),
             names=names,
             revision=view.revision,
@@ -167,35 +202,53 @@ def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
         )
 
 
-def _unknown_ids(connection: Connection, view: AccessView, question: Question, rule: Rule) -> list[UnknownId]:
-    unknown = []
-    if view.organization(question.organization_id) is None:
-        unknown.append(("organization", "organization", question.organization_id))
-    if view.user(question.user_id) is None:
-        unknown.append(("user", "user", question.user_id))
-    kind = "document" if question.type == "context" else question.type
-    if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
-        unknown.append(("resource", kind, question.resource_id))
-    return [_unknown_id(connection, field, kind, question.organization_id, item_id) for field, kind, item_id in unknown]
+def _unknown_ids(
+    connection: Connection, type_: str, user_id: str, resource_id: str, organization_id: str
+) -> list[UnknownId]:
+    """Without an organization, the resource counts as unknown: several organizations have it, or none."""
+    record, unknown = RECORDS[type_], []
+    organization = find(connection, Organization, organization_id)
+    if organization_id and organization is None:
+        unknown.append(_unknown_id(connection, "organization", Organization, organization_id))
+    if user_id and find(connection, User, user_id) is None:
+        unknown.append(_unknown_id(connection, "user", User, user_id))
+    # A disabled organization decides without its resources.
+    is_read = not organization_id or (organization is not None and not organization.disabled)
+    if record is not Organization and is_read and find(connection, record, organization_id, resource_id) is None:
+        unknown.append(_unknown_id(connection, "resource", record, resource_id, organization_id))
+    return unknown
 
 
-def _unknown_id(connection: Connection, field: str, kind: str, organization_id: str, item_id: str) -> UnknownId:
-    within = "" if kind in {"organization", "user"} else organization_id
-    hits = search_exactly(connection, item_id, kind, within) if may_be_stored(item_id) else []
-    if not hits and may_be_stored(item_id):
-        hits = [hit for hit in search(connection, item_id, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
-    if not hits:
-        return UnknownId(field, kind, False, suggest(connection, kind, organization_id, item_id), False)
-    entries = [
-        ListEntry(
-            kind=kind,
-            organization_id=hit.organization_id,
-            item_id=hit.item_id,
-            name=f"{hit.label}, {hit.detail}" if hit.detail else hit.label,
+def _unknown_id(
+    connection: Connection, field: str, record: type[Record], text: str, organization_id: str = ""
+) -> UnknownId:
+    kind = record.kind
+    with_id = {} if organization_id else find_by_id(connection, record, text, limit=_MAX_MATCHES)
+    entries = {
+        (within, text): ListEntry(kind=kind, organization_id=within, item_id=text, name=name_of(found))
+        for (within, _), found in with_id.items()
+    }
+    hits: Sequence[SearchHit] = ()
+    if not entries and may_be_stored(text):
+        hits = search_exactly(connection, text, kind, organization_id)
+    is_match = bool(entries or hits)
+    if not is_match and may_be_stored(text):
+        hits = search(connection, text, kind, organization_id=organization_id)
+    for hit in hits:
+        name = f"{hit.label}, {hit.detail}" if hit.detail else hit.label
+        entries[hit.organization_id, hit.item_id] = ListEntry(
+            kind=kind, organization_id=hit.organization_id, item_id=hit.item_id, name=name
         )
-        for hit in hits[:_MAX_SUGGESTIONS]
-    ]
-    return UnknownId(field, kind, True, entries, len(hits) > _MAX_SUGGESTIONS)
+    if is_match:
+        return UnknownId(field, kind, True, list(entries.values())[:_MAX_MATCHES], len(entries) > _MAX_MATCHES)
+    for entry in suggest(connection, kind, organization_id, text):
+        entries.setdefault((entry.organization_id, entry.item_id), entry)
+    return UnknownId(field, kind, False, ranked(text, entries.values())[:_MAX_SUGGESTIONS], False)
+
+
+def _unknown_errors(unknown: Sequence[UnknownId]) -> dict[str, str]:
+    """Field → the error in it."""
+    return {one.field: "Several match." if one.is_match else f"No such {one.kind}." for one in unknown}
 
 
 def _sentence(question: Question, explanation: Explanation, ends_at: datetime | None) -> list[str | Mention | datetime]:

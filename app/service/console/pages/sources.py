@@ -24,7 +24,17 @@ from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run
 from app.sync.runs.status import held_runs
 
-_BY_URGENCY = ("failed", "partial", "", "complete")
+_BY_URGENCY = (
+    "failed",
+    "refused",
+    "not configured",
+    "records lost",
+    "partial",
+    "never read",
+    "no push yet",
+    "complete",
+)
+"""The words for the state of a source, the worst first."""
 _CHANGES_SHOWN = 5
 _RUNS_READ = 20
 """The latest runs, in which failed reads are searched."""
@@ -40,6 +50,8 @@ class SortRow(NamedTuple):
 
 class SourceRow(NamedTuple):
     state: SourceState
+    word: str
+    """One of ``_BY_URGENCY``."""
     problems: Sequence[SortRow]
     command: str
     precedence: int
@@ -68,18 +80,19 @@ def sources(console: Console) -> Response:
     rows = [
         SourceRow(
             state=state,
+            word=_word(state, has_lost=state.name in lost),
             problems=_problem_rows(counts.get(state.name, ())),
             command=_command(state),
             precedence=precedence,
             left_out=_left_out(state, counts),
-            lost=lost[state.name],
+            lost=lost.get(state.name, ()),
             unread=unread.get(state.name) if state.last_verdict == "complete" else None,
         )
         for precedence, state in enumerate(states, 1)
     ]
     return console.show(
         "sources.html",
-        sources=sorted(rows, key=lambda row: _urgency(row.state)),
+        sources=sorted(rows, key=lambda row: _BY_URGENCY.index(row.word)),
         in_order=[state for state in states if state.is_configured],
         outranked={
             name: count.problems
@@ -104,10 +117,18 @@ def _lost_now(connection: Connection, now_ms: int) -> Mapping[str, list[tuple[Ru
     return lost
 
 
-def _urgency(state: SourceState) -> tuple[bool, int]:
-    """Failed and refused sources first, then those without a complete read."""
-    is_well = state.is_configured and state.refusal is None
-    return is_well and state.last_verdict != "failed", _BY_URGENCY.index(state.last_verdict)
+def _word(state: SourceState, *, has_lost: bool) -> str:
+    if state.refusal is not None:
+        return "refused"
+    if state.last_verdict == "failed":
+        return "failed"
+    if not state.is_configured:
+        return "not configured"
+    if has_lost:
+        return "records lost"
+    if state.last_verdict == "complete" and not state.last_good_at:
+        return "no push yet"
+    return state.last_verdict or "never read"
 
 
 def _left_out(state: SourceState, counts: Mapping[str, Sequence[ProblemCount]]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from app.access.browse.grants import (
 from app.access.browse.lists import find_organizations, groups_in, outer_groups, users_in
 from app.access.browse.lookup import find, find_names
 from app.access.browse.sizes import MAX_COUNT, count_related
-from app.access.records import Group, Membership, Organization, User
+from app.access.records import Group, Organization, User
 from app.access.sql_view import SqlView
 from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
@@ -40,9 +40,7 @@ def user(console: Console, connection: Connection) -> Response:
     if not organization_id:
         first = find_organizations(connection, user_id, after="", limit=1)
         organization_id = first[0].item_id if first else ""
-    lists = Lists(
-        parameters["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
-    )
+    lists = Lists(parameters["after"], {"organizations": 1, "groups": 1, "grants": 3}, user_id, organization_id)
     organizations = lists.page_by_id("organizations", partial(find_organizations, connection, user_id))
     within = find(connection, Organization, organization_id) if organization_id else None
     return console.show(
@@ -51,10 +49,8 @@ def user(console: Console, connection: Connection) -> Response:
         user=user,
         within=within,
         organization_id=organization_id,
-        membership=None if within is None else find(connection, Membership, organization_id, user_id),
         failures=failures_now(connection, ItemKey(Kind.ORGANIZATION_USER, organization_id, "", user_id)),
         organizations=organizations,
-        sizes=count_related(connection, "user", organization_id, user_id),
         **_grants(console, connection, lists, organization_id if within is not None else "", user_id),
     )
 
@@ -93,9 +89,9 @@ def group(console: Console, connection: Connection) -> Response:
 def _grants(
     console: Console, connection: Connection, lists: Lists, organization_id: str, user_id: str
 ) -> dict[str, Any]:
-    """The groups of a user, their own grants, and the grants of their groups."""
+    """The groups of a user, and the grants: the user's own, then those of the groups."""
     if not organization_id or lists.continued == "organizations":
-        return {"groups": None, "grants": None, "through": None, "more_groups": False, "chains": {}}
+        return {"groups": None, "grants": None, "more_groups": False, "chains": {}}
     view = SqlView(connection)
     memberships = view.groups(organization_id, user_id)
     group_ids = list(memberships)[:MAX_GROUPS]
@@ -105,12 +101,25 @@ def _grants(
         rest = starting_at(group_ids, after[0])[1:] if after else group_ids
         return rest[:limit]
 
+    def read_grants(after: Sequence[str], limit: int) -> Sequence[GrantEntry]:
+        rows: list[GrantEntry] = []
+        if not after or not after[0]:
+            rows, after = grants_of_user(connection, organization_id, user_id, after=after[1:], limit=limit), ()
+        rest = limit - len(rows)
+        if rest:
+            rows += grants_through_groups(
+                connection, organization_id, user_id, group_ids, after=after, limit=rest, now=now
+            )
+        return rows
+
+    def key(grant: GrantEntry) -> Sequence[str]:
+        return ("" if grant.holder_kind == "user" else grant.holder_id, *resource_key(grant))
+
     groups = lists.page("groups", groups_after, lambda group_id: (group_id,))
-    read_through = partial(grants_through_groups, connection, organization_id, user_id, group_ids, now=now)
-    through = lists.page("through", read_through, _group_key)
+    grants = lists.page("grants", read_grants, key)
     shown = [
         *([] if groups is None else groups.rows),
-        *(() if through is None else (grant.holder_id for grant in through.rows)),
+        *(() if grants is None else (grant.holder_id for grant in grants.rows if grant.holder_kind == "group")),
     ]
     chains = {
         group_id: [member.organization_user_group_id for member in view.group_path(organization_id, user_id, group_id)]
@@ -119,8 +128,7 @@ def _grants(
     keys = {(organization_id, group_id) for chain in chains.values() for group_id in chain}
     return {
         "groups": groups,
-        "grants": lists.page("grants", partial(grants_of_user, connection, organization_id, user_id), resource_key),
-        "through": through,
+        "grants": grants,
         "more_groups": len(memberships) > MAX_GROUPS,
         "chains": chains,
         "group_names": {key[1]: name for key, name in find_names(connection, Group, keys).items()},

@@ -226,7 +226,7 @@ TEXTS = {
     "run of an unread source": ("could not be read",),
     "run held": ("Review and approve 34 deletes",),
     "run preview": ("Preview of",),
-    "doctor": ("warning", "Advice"),
+    "doctor": ("warning", "What to do"),
     "parked waiting": ("the name is longer",),
     "document long": ("‹U+202E›", "a_very_long_id_"),
 }
