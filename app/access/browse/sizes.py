@@ -52,24 +52,12 @@ _RELATED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "folder": {
         "folders": ("model_folder @by(ix_model_folder_within)", "parent_folder_id = :id"),
         "documents": ("model_document @by(ix_model_document_within)", "folder_id = :id"),
-        "grants": ("model_grant", "folder_id = :id AND document_id = ''"),
     },
-    "document": {"grants": ("model_grant", "folder_id = '' AND document_id = :id")},
     "group": {
         "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
         "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
         "outer_groups": (_OUTER, "member_group_id = :id"),
         "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
-    },
-    "user": {
-        "groups": (
-            "model_group_member @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)",
-            "user_id = :id",
-        ),
-        "grants": (
-            "model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)",
-            "user_id = :id",
-        ),
     },
 }
 """Kind of a record → name of a count → the table and the condition of the counted rows."""

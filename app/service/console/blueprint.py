@@ -27,6 +27,7 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     oidc_sign_in,
     overview,
     parked,
+    preferences,
     preview_file,
     run,
     runs,

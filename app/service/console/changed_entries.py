@@ -94,7 +94,7 @@ def changed_entries(connection: Connection, run: Run) -> ChangedEntries | None:
 
 def _figures(users: Sequence[ChangedUser]) -> Iterator[Figure]:
     for effect in EFFECTS:
-        numbers = [(user.user_id, getattr(user, effect)) for user in users if getattr(user, effect)]
+        numbers = [(user.user_id, user.effects[effect]) for user in users if user.effects[effect]]
         if numbers:
             yield Figure(effect, len({user_id for user_id, _ in numbers}), sum(number for _, number in numbers))
 
@@ -106,7 +106,7 @@ def _organizations(users: Sequence[ChangedUser]) -> list[OrganizationUsers]:
     largest = sorted(within.items(), key=lambda item: -len(item[1]))
     return [
         OrganizationUsers(
-            organization_id, {effect: sum(getattr(user, effect) > 0 for user in of_one) for effect in EFFECTS}
+            organization_id, {effect: sum(user.effects[effect] > 0 for user in of_one) for effect in EFFECTS}
         )
         for organization_id, of_one in largest
     ]

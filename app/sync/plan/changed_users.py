@@ -43,15 +43,14 @@ class ChangedUser:
 
     organization_id: str
     user_id: str
-    gain: int = 0
-    lose: int = 0
-    change: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
+    """``gain``, ``lose`` or ``change`` → number of entries."""
     ordinals: list[int] = field(default_factory=list)
     """The first items."""
 
     @property
     def entries(self) -> int:
-        return self.gain + self.lose + self.change
+        return self.effects.total()
 
 
 _EFFECTS = {Action.ADD: "gain", Action.DELETE: "lose", Action.UPDATE: "change"}
@@ -63,8 +62,7 @@ def changed_users(connection: Connection, plan_id: str) -> list[ChangedUser]:
     users: dict[tuple[str, str], ChangedUser] = {}
     for organization_id, user_id, ordinal, action in _done(connection, plan_id):
         user = users.setdefault((organization_id, user_id), ChangedUser(organization_id, user_id))
-        effect = _EFFECTS[action]
-        setattr(user, effect, getattr(user, effect) + 1)
+        user.effects[_EFFECTS[action]] += 1
         if len(user.ordinals) < _FIRST:
             user.ordinals.append(ordinal)
     return sorted(users.values(), key=lambda user: (-user.entries, user.organization_id, user.user_id))

@@ -79,14 +79,14 @@ def test_changes_of_access_have_their_causes_and_lead_to_explain(office: Office)
     cause = "Why grant added: document Handbook handbook , user Bob bob , ends 1970-01-01 00:00:00 UTC Users"
     assert cause in _text(html)
     assert f'href="{links["bob"]}">access today</a>' in html
-    assert "1 user would gain access to 1 document no access → viewer, in Acme" in _text(html)
+    assert "1 user would gain access to 1 document From no access to viewer, in Acme" in _text(html)
     # Each user and each resource leads to Explain, and the cause names the user whose it is.
     html = browser.get(address("access_change", run=run.run_id, ordinal=1))
     assert html.count(">access today</a>") == 50 + 2
     assert f'href="{links["ada"]}">' in html
-    assert "120 users would lose access to 2 documents editor → no access, in Acme" in _text(html)
+    assert "120 users would lose access to 2 documents From editor to no access, in Acme" in _text(html)
     assert re.search(
-        r"Why The changes behind that of \S.* on Handbook handbook \. Others may have records of their own\.",
+        r"Why The cause for \S.* on Handbook handbook \. The others may have causes of their own\.",
         _text(html),
     )
 

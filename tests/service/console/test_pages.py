@@ -58,7 +58,7 @@ PAGES = {
     "settings": "Settings",
     "sessions": "Sessions",
     "audit": "Audit log",
-    "keys": "Keys",
+    "keys": "Keyboard shortcuts",
 }
 FOR_APPROVERS = {"sync": "Sync", "preview_file": "Preview a file"}
 
@@ -634,7 +634,7 @@ def test_sources_show_the_losses_behind_held_deletes_and_failed_reads(office: Of
     at = f"{run.requested_at:%-d %b %H:%M:%S}"
     assert f"Source people lost 2 of its 4 documents in the read of {at} . The deletes are held. Review" in text
     assert "people records lost Source people lost" in text, "the worst state"
-    assert re.search("Last failed read [^.]* ago no such file", text)
+    assert re.search(r"Last failed read [^.]*, in the run of [^.]* : no such file\.", text)
     office.runs.discard(run.run_id, by="mira", reason="so")
     assert "Source people lost" not in browser.get(address("sources"))
 

@@ -27,7 +27,7 @@ def test_users_have_their_entries_by_effect(company: SyncedWorld) -> None:
     company.directory.document("later", folder="archive")
     run = company.sync(allow_deletes=True)
     users = users_of(company, run)
-    numbers = {user.user_id: (user.gain, user.lose, user.change) for user in users}
+    numbers = {user.user_id: tuple(user.effects[effect] for effect in ("gain", "lose", "change")) for user in users}
     items = [item for item in company.items(run) if item.kind in USERS]
     assert {item.status for item in items} == {"done"}
     # Another name is not another role.

@@ -115,7 +115,6 @@ def document(console: Console, connection: Connection) -> Response:
         document=record,
         failures=failures_now(connection, ItemKey(Kind.DOCUMENT, organization_id, "", document_id)),
         crumbs=above.folders[::-1],
-        sizes=count_related(connection, "document", organization_id, document_id),
         default=_access_without_grant(console, within, record, above),
         **_grants(connection, lists, console.parts.clock(), record, above),
     )

@@ -1,4 +1,4 @@
-"""The sign-in by token or link, what it shares with that through an issuer, the sign-out, preferences and shortcuts."""
+"""The sign-in by token or link, what it shares with that through an issuer, and the sign-out."""
 
 from flask import Response, request
 
@@ -68,19 +68,6 @@ def sign_out(console: Console) -> Response:
     response = go_to(address("sign_in"))
     gate.cookie.delete(response)
     return response
-
-
-@VIEWS.post("look", Role.VIEWER)
-def set_preferences(console: Console) -> Response:
-    response = go_to(safe_back(request.form.get("back", "")))
-    console.preferences.save(response, request.form)
-    return response
-
-
-@VIEWS.get("keys")
-def keys(console: Console) -> Response:
-    query()
-    return console.show("keys.html")
 
 
 def sign_in_page(

@@ -32,7 +32,7 @@ def test_the_console_explains_as_the_command_does(desk: OpenDesk, company: Compa
         reason = (
             reason.partition("; to be asked again")[0].rstrip(".").replace("organizationPrivate", "open to members")
         )
-        assert reason in answer, case
+        assert reason.lower() in answer.lower(), case
         places = [origin["place"] for step in checked["path"] for origin in step["origins"]]
         assert places or not checked["path"]
         titles = one.page.get_by_role("group", name="Records that led to it").locator("code[title]")

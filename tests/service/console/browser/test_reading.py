@@ -36,7 +36,7 @@ def test_keys_lead_to_pages(desk: OpenDesk) -> None:
         one.press("g", key)
         one.page.get_by_role("heading", name=heading, level=1).wait_for()
     one.press("?")
-    one.page.get_by_role("heading", name="Keys", level=1).wait_for()
+    one.page.get_by_role("heading", name="Keyboard shortcuts", level=1).wait_for()
     one.press("/")
     assert one.focused() == "Search users, documents, folders, groups"
     one.page.keyboard.type("bru")
@@ -46,7 +46,7 @@ def test_keys_lead_to_pages(desk: OpenDesk) -> None:
     one.go("keys")
     one.press("x", "o")  # no g before it
     one.page.wait_for_timeout(100)
-    assert one.heading() == "Keys"
+    assert one.heading() == "Keyboard shortcuts"
 
 
 def test_keys_are_letters_in_a_field_and_nothing_when_they_are_switched_off(desk: OpenDesk) -> None:
