@@ -96,7 +96,19 @@ class Problem:
     @property
     def reason(self) -> str:
         """The problem as an English sentence without its place."""
-        return self.text if self.cause is None else _SENTENCES[self.cause](self)
+        if self.cause is None:
+            return self.text
+        sentence = self.sentence(lambda _, item_id, field: f"{quoted(item_id)} ({field})" if field else quoted(item_id))
+        return f"{described(self.kind, self.key)} {sentence}" if self.is_about_record else sentence
+
+    @property
+    def is_about_record(self) -> bool:
+        """Whether ``sentence`` is about the record of ``kind`` and ``key``, which it does not contain."""
+        return self.cause not in {None, ProblemCause.GROUP_CYCLE, ProblemCause.TOO_MANY}
+
+    def sentence(self, mention: "Mention") -> str:
+        """The sentence of the cause, with the texts of ``mention`` for the records that it refers to."""
+        return self.text if self.cause is None else _SENTENCES[self.cause](self, mention)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}" if self.place else self.reason
@@ -108,32 +120,29 @@ def described(kind: str, key: Sequence[str]) -> str:
     return f"{kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 
-class _Value(str):
-    """A value for a sentence: ``{0}`` inserts it in quotes, ``{0:plain}`` as it is."""
-
-    __slots__ = ()
-
-    def __format__(self, spec: str) -> str:
-        return str(self) if spec == "plain" else quoted(self)
+Mention = Callable[[str, str, str], str]
+"""The kind of a record (empty: its id is an alias), its id, and the field that refers to it, which may be empty → the
+text for it in a sentence."""
 
 
-def _of_record(sentence: str) -> Callable[[Problem], str]:
-    """A sentence about a record, with the values of the detail."""
+def _reference(consequence: str) -> Callable[[Problem, Mention], str]:
+    """A sentence about a reference, whose kind, id and field are the detail."""
 
-    def render(problem: Problem) -> str:
-        return f"{described(problem.kind, problem.key)} {sentence.format(*map(_Value, problem.detail))}"
+    def render(problem: Problem, mention: Mention) -> str:
+        kind, item_id, field = problem.detail
+        return f"refers to the {kind} {mention(kind, item_id, field)}, which {consequence}"
 
     return render
 
 
-def _shared_alias(problem: Problem) -> str:
-    alias, *users = map(quoted, problem.detail)
-    record = described(problem.kind, problem.key)
-    return f"{record} refers to the user {alias} (userAlias), an alias of several: {', '.join(users)}"
+def _shared_alias(problem: Problem, mention: Mention) -> str:
+    alias, *users = problem.detail
+    mentioned = ", ".join(mention("user", user_id, "") for user_id in users)
+    return f"refers to the user {mention('', alias, 'userAlias')}, an alias of several: {mentioned}"
 
 
-def _group_cycle(problem: Problem) -> str:
-    groups = [quoted(group) for group in problem.detail[:_MAX_GROUPS]]
+def _group_cycle(problem: Problem, mention: Mention) -> str:
+    groups = [mention("group", group_id, "") for group_id in problem.detail[:_MAX_GROUPS]]
     if len(problem.detail) > _MAX_GROUPS:
         groups.append("…")
     of_organization = f"{', '.join(groups)} of {quoted(problem.key[0])}"
@@ -142,18 +151,21 @@ def _group_cycle(problem: Problem) -> str:
     return f"the groups {of_organization} contain each other; all have the union of their members"
 
 
-_REFERS = "refers to the {0:plain} {1} ({2:plain})"
-_SENTENCES: Mapping[ProblemCause, Callable[[Problem], str]] = {
-    ProblemCause.REPLACED: _of_record("is repeated at {0:plain}, which replaces this record"),
-    ProblemCause.REPEATED: _of_record("is also provided at {0:plain}, which is used instead"),
-    ProblemCause.OWNED: _of_record("belongs to the source {0}, which provides it at {1:plain}"),
-    ProblemCause.UNKNOWN_ALIAS: _of_record("refers to the user {0} (userAlias), an alias that no user has"),
+_SENTENCES: Mapping[ProblemCause, Callable[[Problem, Mention], str]] = {
+    ProblemCause.REPLACED: lambda problem, _: f"is repeated at {problem.detail[0]}, which replaces this record",
+    ProblemCause.REPEATED: lambda problem, _: f"is also provided at {problem.detail[0]}, which is used instead",
+    ProblemCause.OWNED: lambda problem, _: (
+        f"belongs to the source {quoted(problem.detail[0])}, which provides it at {problem.detail[1]}"
+    ),
+    ProblemCause.UNKNOWN_ALIAS: lambda problem, mention: (
+        f"refers to the user {mention('', problem.detail[0], 'userAlias')}, an alias that no user has"
+    ),
     ProblemCause.SHARED_ALIAS: _shared_alias,
-    ProblemCause.UNKNOWN: _of_record(f"{_REFERS}, which is nowhere in the directory"),
-    ProblemCause.WITHOUT_EFFECT: _of_record(f"{_REFERS}, which is left out itself"),
-    ProblemCause.FOLDER_CYCLE: _of_record("is in a cycle of folders"),
+    ProblemCause.UNKNOWN: _reference("is nowhere in the directory"),
+    ProblemCause.WITHOUT_EFFECT: _reference("is left out itself"),
+    ProblemCause.FOLDER_CYCLE: lambda *_: "is in a cycle of folders",
     ProblemCause.GROUP_CYCLE: _group_cycle,
-    ProblemCause.TOO_MANY: lambda problem: (
+    ProblemCause.TOO_MANY: lambda problem, _: (
         f"{quoted(problem.key[0])} has too many groups in groups to search them for cycles"
     ),
 }

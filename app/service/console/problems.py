@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.access.kinds import KINDS
-from app.access.problems import Problem, ProblemCause, ProblemSort, described
+from app.access.problems import Problem, ProblemSort
 from app.foundation.text import quoted
 from app.service.console.names import MENTION, Field, Mention, field_of, with_mentions
 
@@ -37,13 +37,9 @@ WORDS = {
 }
 """Sort → its words."""
 
-_WITHOUT_RECORD = frozenset({None, ProblemCause.GROUP_CYCLE, ProblemCause.TOO_MANY})
-"""The causes of problems whose sentence does not begin with a record."""
 # The sentences are those of ``app.access.problems``, which reports and logs contain as well.
 _WHICH = re.compile(r"the (\w+) …, which")
 """A single record in a sentence that is shown for several."""
-_WIRE_NAME = re.compile(r" \(\w+(Id|Alias)\)")
-"""The name of a field in a sentence, which the fields of the record show in words."""
 
 
 class ShownProblem(NamedTuple):
@@ -57,30 +53,21 @@ class ShownProblem(NamedTuple):
 
 
 def show_problem(problem: Problem) -> ShownProblem:
-    """Replaces the quoted ids in the sentence of a problem by the records that they identify."""
+    """The sentence of a problem in parts, and the fields of its record."""
     organization_id = problem.key[0] if problem.key else ""
-    kind, fields, sentence = "", list[Field](), problem.reason
-    if problem.cause not in _WITHOUT_RECORD:
+    kind, fields, mentions = "", list[Field](), list[Mention]()
+
+    def mention(mentioned_kind: str, item_id: str, _field: str) -> str:
+        if not mentioned_kind:
+            return quoted(item_id)
+        mentions.append((mentioned_kind, organization_id, item_id))
+        return MENTION.format(len(mentions) - 1)
+
+    if problem.is_about_record:
         kind = problem.kind
         keys = zip((key.name for key in KINDS[kind].keys), problem.key, strict=True)
         fields = [field_of(name, value, organization_id) for name, value in keys if value]
-        sentence = _WIRE_NAME.sub("", sentence.removeprefix(described(kind, problem.key)).lstrip())
-    mentions: list[Mention] = []
-    for mentioned_kind, item_id in _mentioned(problem):
-        if quoted(item_id) in sentence:
-            sentence = sentence.replace(quoted(item_id), MENTION.format(len(mentions)), 1)
-            mentions.append((mentioned_kind, organization_id, item_id))
-    return ShownProblem(problem.place, kind, fields, with_mentions(sentence, mentions))
-
-
-def _mentioned(problem: Problem) -> list[tuple[str, str]]:
-    """Kind and id of each record in the detail of a problem."""
-    if problem.cause in _WITHOUT_RECORD:
-        return [("group", group_id) for group_id in problem.detail]
-    if problem.cause is ProblemCause.WITHOUT_EFFECT:
-        kind, item_id, *_ = problem.detail
-        return [(kind, item_id)]
-    return [("user", user_id) for user_id in problem.detail[1:]]
+    return ShownProblem(problem.place, kind, fields, with_mentions(problem.sentence(mention), mentions))
 
 
 def shared_sentence(problems: Sequence[ShownProblem]) -> str:

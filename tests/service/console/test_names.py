@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert
 
+from app.access.problems import Problem, ProblemCause, ProblemSort
 from app.foundation.database.engine import reading, writing
 from app.service.console.names import mentions_of, read_names
+from app.service.console.problems import show_problem
 from app.service.console.settings import Role
 from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
@@ -85,3 +87,24 @@ def test_names_take_one_query_for_each_kind(office: Office, items: int) -> None:
     assert names("document", "acme", "roadmap") == "Roadmap"
     assert names("document", "other", "roadmap") == ""
     assert names("folder", "acme", "f0") == ""
+
+
+def test_an_alias_is_no_mention_of_the_user_with_this_id() -> None:
+    shown = show_problem(
+        Problem(
+            sort=ProblemSort.AMBIGUOUS,
+            source="hr",
+            place="",
+            cause=ProblemCause.SHARED_ALIAS,
+            kind="membership",
+            key=("acme", "", "ann"),
+            detail=("ann", "ann", "bob"),
+        )
+    )
+    assert shown.sentence == [
+        "refers to the user 'ann', an alias of several: ",
+        ("user", "acme", "ann"),
+        ", ",
+        ("user", "acme", "bob"),
+        "",
+    ]
