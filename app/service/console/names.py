@@ -13,7 +13,7 @@ from app.foundation.clock import from_epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.items import CONTAINERS, ITEM_KINDS, USER_KINDS
-from app.sync.plan.affected_users import CausedChanges
+from app.sync.plan.affected_users import SHOWN_FIELDS, CausedChanges
 from app.sync.plan.stored_access import StoredAccessChange
 from app.sync.runs.run import Run
 
@@ -94,7 +94,14 @@ class RecordChange(NamedTuple):
 def causes_of(row: StoredAccessChange) -> list[RecordChange]:
     """The changes of records behind a change of access."""
     organization_id = row.organization_id
-    return [RecordChange(change, str(each["kind"]), fields_of(each, organization_id)) for change, each in row.causes]
+    return [
+        RecordChange(
+            change,
+            str(record["kind"]),
+            fields_of({name: value for name, value in record.items() if name in SHOWN_FIELDS}, organization_id),
+        )
+        for change, record in row.causes
+    ]
 
 
 def with_mentions(sentence: str, mentions: Sequence[Mention]) -> list[str | Mention]:

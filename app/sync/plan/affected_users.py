@@ -16,7 +16,8 @@ _CAUSES = tuple(record.kind for record in (Organization, User, Membership, Folde
 _SUBJECT = ("kind", "organizationId", "folderId", "documentId", "organizationUserGroupId", "memberGroupId")
 """The fields in which the records of one cause are equal. They have no user."""
 _OF_USER = frozenset({"userId", "userAlias"})
-_SHOWN = _OF_USER.union(_SUBJECT, DECISIVE_FIELDS)
+SHOWN_FIELDS = _OF_USER.union(_SUBJECT, DECISIVE_FIELDS)
+"""The fields of a cause that identify its record, or that decisions read."""
 
 # Of each organization, kind and effect, the most users and the most resources of one row.
 _LARGEST_ROWS = """
@@ -125,7 +126,7 @@ def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
     first, *others = (_main_cause(row).record for row in rows)
     is_of_one_user = all(row.users == 1 for row in rows) and len({row.user_ids[0] for row in rows if row.user_ids}) == 1
     # A row has the cause of its first user. Other users have records of their own.
-    shown = _SHOWN if is_of_one_user or not _OF_USER & first.keys() else _SUBJECT
+    shown = SHOWN_FIELDS if is_of_one_user or not _OF_USER & first.keys() else _SUBJECT
     organizations = {row.organization_id for row in rows}
     return CausedChanges(
         organization_id=organizations.pop() if len(organizations) == 1 else "",

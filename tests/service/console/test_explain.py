@@ -337,6 +337,22 @@ def test_an_unknown_id_is_not_a_decision(full: Office, asked: dict[str, str], te
     assert "Denied</span>" not in html
 
 
+def test_an_answer_leads_to_both_lists_of_access(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    of_user, context = address("access", user="ada", organization="acme"), {"type": "context", "context": '{"page": 7}'}
+    for asked, kind, resource in (
+        ({}, "document", "plan"),
+        (context, "document", "plan"),
+        ({"type": "organization"}, "organization", "acme"),
+    ):
+        question = {"user": "ada", "resource": resource, "organization": "acme", **asked}
+        html = unescape(browser.get(address("explain", **question) + "&at="))
+        for list_of in (of_user, address("access", organization="acme", type=kind, resource=resource)):
+            assert f'href="{list_of}"' in html
+            browser.get(list_of)
+            assert browser.status == 200
+
+
 def test_missing_fields_are_reported(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")

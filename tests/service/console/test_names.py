@@ -8,7 +8,7 @@ from sqlalchemy import event, insert
 
 from app.access.problems import Problem, ProblemCause, ProblemSort
 from app.foundation.database.engine import reading, writing
-from app.service.console.names import mentions_of, read_names
+from app.service.console.names import causes_of, mentions_of, read_names
 from app.service.console.problems import show_problem
 from app.service.console.settings import Role
 from app.service.console.urls import address
@@ -16,6 +16,7 @@ from app.sync.ledger.failures import message_digest
 from app.sync.ledger.items import ItemKey
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
+from app.sync.plan.stored_access import StoredAccessChange
 from tests.service.console.conftest import Office
 
 USER_OF_DOCUMENT = ItemKey("documentUser", "acme", "roadmap", "bob")
@@ -108,3 +109,22 @@ def test_an_alias_is_no_mention_of_the_user_with_this_id() -> None:
         ("user", "acme", "bob"),
         "",
     ]
+
+
+def test_a_cause_shows_the_fields_that_decisions_read() -> None:
+    user = {"kind": "user", "userId": "ann", "name": "Ann", "email": "ann@acme.example", "disabled": True}
+    row = StoredAccessChange(
+        ordinal=1,
+        organization_id="acme",
+        kind="document",
+        before="viewer",
+        after="",
+        users=1,
+        resources=1,
+        pairs=1,
+        user_ids=["ann"],
+        resource_ids=["plan"],
+        names={"causes": [["changed", user]]},
+    )
+    (cause,) = causes_of(row)
+    assert [(field.label, field.text) for field in cause.fields] == [("user", "ann"), ("disabled", "true")]
