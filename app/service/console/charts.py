@@ -1,35 +1,11 @@
 """Charts as SVG. They use attributes and classes only, because the content security policy forbids inline styles."""
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 
 from markupsafe import Markup
 
-from app.service.console.formatting import TONES
-
 _WIDTH, _HEIGHT = 320, 56
-_MIN_SLOTS = 48
-_BAD_STUB = 8
-
-
-def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
-    """A bar chart, aligned to the right. Each bar is a value, a state and a tooltip. A value of 0 is a stub. The
-    logarithmic scale keeps a run of ten items visible beside one of a million."""
-    if not bars:
-        return Markup("")
-    top = math.log1p(max(size for size, _, _ in bars)) or 1
-    slots = max(len(bars), _MIN_SLOTS)
-    step = _WIDTH / slots
-    drawn = Markup("").join(
-        Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
-            tone, number * step, _HEIGHT - height, max(step - 1, 1), height, title
-        )
-        for number, (size, state, title) in enumerate(bars, slots - len(bars))
-        for tone in [TONES.get(state, "idle")]
-        for height in [max(_BAD_STUB if tone == "bad" else 2, _HEIGHT * math.log1p(size) / top)]
-    )
-    return _svg("bars", label, drawn)
 
 
 def line_chart(values: Sequence[float | None], label: str, *, denied: Sequence[float] = ()) -> Markup:

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from app.foundation.clock import from_epoch_ms
 from app.foundation.text import counted
 from app.service.console import formatting
-from app.service.console.charts import bar_chart, line_chart
+from app.service.console.charts import line_chart
 from app.service.console.ladder_layout import lay_out
 
 _HERE = Path(str(files(__package__)))
@@ -81,7 +81,6 @@ def make_environment(names: Mapping[str, object]) -> Environment:
     environment.globals.update(
         counted=counted,
         percent=formatting.percent,
-        bar_chart=bar_chart,
         line_chart=line_chart,
         lay_out=lay_out,
         pairs=lambda values: [(value, value) for value in values],

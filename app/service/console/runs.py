@@ -1,7 +1,7 @@
 """Helpers for pages about runs: find a run, show its status, queue a run, and answer a conflict."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from flask import Response
@@ -14,7 +14,7 @@ from app.service.console.console import Console
 from app.service.console.urls import address, go_to
 from app.sync.runs.audit import audited
 from app.sync.runs.run import Run, RunNotFoundError, RunRequest, RunStatus, row_of, run_from
-from app.sync.runs.status import held_runs
+from app.sync.runs.status import held_runs, spent_plans
 
 RUN_ID = re.compile(r"[!-~]{1,200}")
 
@@ -32,9 +32,26 @@ def read_run(connection: Connection, run_id: str) -> Run:
     return run_from(row_of(connection, run_id))
 
 
+OUTDATED = "The directory or the backend has changed since, so this plan cannot be applied."
+
+
+def with_status(connection: Connection, runs: Sequence[Run], now: datetime) -> list[tuple[Run, str]]:
+    """Each run with its status on pages."""
+    held = held_now(connection, now)
+    spent = spent_plans(connection, [run.plan_id for run in runs if may_be_applied(run) and run.plan_id is not None])
+    return [(run, (run.dry_run and spent.get(run.plan_id or "")) or shown_status(run, held, now)) for run in runs]
+
+
+def plan_problem(console: Console, run: Run, applied: Run | None) -> str:
+    """Why the plan of a preview cannot be applied any more. Empty: it can be, or ``applied`` is the run that did."""
+    if applied is not None or not may_be_applied(run) or run.plan_id is None:
+        return ""
+    return "" if console.parts.plan_problem(run.plan_id) is None else OUTDATED
+
+
 def shown_status(run: Run, held: Collection[str], now: datetime) -> str:
-    """The status on pages: ``superseded`` or ``expired`` for a held run that is not among ``held``, ``discarded``
-    for one whose deletes were discarded."""
+    """The status of a run that is no preview: ``superseded`` or ``expired`` for a held run that is not among ``held``,
+    ``discarded`` for one whose deletes were discarded."""
     if run.decision == "discarded":
         return run.decision
     if run.status is not RunStatus.HELD or run.run_id in held:

@@ -7,13 +7,13 @@ those of the last full run, and of narrower runs since.
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
-from app.foundation.database.statements import run
+from app.foundation.database.statements import json_list, run
 from app.sync.ledger.items import ItemStatus
 from app.sync.plan.counts import total
 from app.sync.runs.run import Run, RunStatus, row_of, run_from
@@ -57,6 +57,15 @@ _APPLIED_BY = """
 SELECT run_id FROM run
 WHERE requested_plan_id = :plan_id AND NOT dry_run AND (plan_id IS NOT NULL OR finished_at IS NULL)
 ORDER BY run_id DESC LIMIT 1
+"""
+
+_SPENT_PLANS = """
+SELECT p.plan_id, CASE
+  WHEN p.plan_id IN (
+    SELECT requested_plan_id FROM run
+    WHERE requested_plan_id IN (@list(plan_ids)) AND NOT dry_run AND plan_id IS NOT NULL) THEN 'applied'
+  WHEN l.verified_at IS NOT NULL AND l.ledger_revision <> p.ledger_revision THEN 'outdated' END AS state
+FROM plan p CROSS JOIN ledger l WHERE p.plan_id IN (@list(plan_ids)) AND l.ledger_id = p.ledger_id
 """
 
 _LAST = f"""
@@ -144,6 +153,12 @@ def applied_by(connection: Connection, plan_id: str) -> Run | None:
     """The run that applied or will apply this stored plan. None if there is none."""
     row = run(connection, _APPLIED_BY, {"plan_id": plan_id}).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
+
+
+def spent_plans(connection: Connection, plan_ids: Sequence[str]) -> dict[str, str]:
+    """Plan id → ``applied`` or ``outdated``, of the plans that cannot be applied any more."""
+    rows = run(connection, _SPENT_PLANS, {"plan_ids": json_list(plan_ids)}) if plan_ids else ()
+    return {row.plan_id: row.state for row in rows if row.state}
 
 
 def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:

@@ -77,18 +77,6 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     assert backend(browser) == "3 items failing"
 
 
-def test_items_per_run_excludes_previews(office: Office) -> None:
-    states.previewed(office)
-    cancelled = states.applying(office)
-    office.runs.move(cancelled.run_id, RunStatus.APPLYING, RunStatus.CANCELLED, finished_at=office.time())
-    html = office.browser(Role.VIEWER).get(address("overview"))
-    assert "Items changed per run" not in html
-    # One bar would show nothing. The cancelled run has changed items, too.
-    states.partial(office)
-    html = office.browser(Role.VIEWER).get(address("overview"))
-    assert '6 <span class="muted">in the last 2 runs, on a logarithmic scale</span>' in html
-
-
 def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> None:
     preview = states.previewed(office)
     browser = office.browser(Role.APPROVER)
@@ -107,6 +95,7 @@ def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> Non
     office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.DONE, finished_at=office.time())
     html = browser.get(page)
     assert re.search(rf'Applied by <a href="[^"]*id={run.run_id}">the ', html)
+    assert "</svg>applied</span></span>" in html
     assert "cannot be applied" not in html
     assert ">Apply " not in html
 
@@ -199,11 +188,11 @@ def test_runs_are_cancelled_from_the_lists(office: Office) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "tone", "words"),
     [
-        (["complete", "complete"], "ok", "12:30:00 UTC</time>, revision 1<"),
-        (["complete", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed<"),
-        (["failed", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources failed<"),
-        (["partial", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed, 1 partial<"),
-        (["partial", "partial"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources partial<"),
+        (["complete", "complete"], "ok", "12:30:00 UTC</time>, revision 1 · times in <"),
+        (["complete", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed · times in <"),
+        (["failed", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources failed · times in <"),
+        (["partial", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed, 1 partial · times in <"),
+        (["partial", "partial"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources partial · times in <"),
     ],
 )
 def test_each_page_reports_the_last_read_and_the_incomplete_sources(

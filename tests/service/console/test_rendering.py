@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from app.service.console.charts import bar_chart, line_chart
+from app.service.console.charts import line_chart
 from app.service.console.formatting import without_status
 from app.service.console.rendering import make_environment
 
@@ -28,14 +28,6 @@ def test_a_line_chart_is_scaled_to_its_maximum() -> None:
     assert line_chart([3], "one") == ""
     assert 'class="bad"' not in line_chart([3, 4], "nobody was denied", denied=[0, 0])
     assert "NaN" not in line_chart([0, 0], "nothing")
-
-
-def test_bars_are_aligned_to_the_right() -> None:
-    for many in (1, 48, 96):
-        drawn = bar_chart([(size, "done", f"run {size}") for size in range(many)], "runs")
-        *_, (left, width) = re.findall(r'x="([0-9.]+)" y="[-0-9.]+" width="([0-9.]+)"', drawn)
-        assert 318 < float(left) + float(width) <= 320
-    assert bar_chart([], "no runs") == ""
 
 
 def test_a_line_chart_has_gaps_without_values() -> None:

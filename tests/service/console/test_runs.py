@@ -12,7 +12,9 @@ from app.access.source_tables import DirectorySourceRow
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address
-from app.sync.runs.run import Run, RunStatus
+from app.sync.ledger.tables import LedgerRow
+from app.sync.plan.tables import PlanRow
+from app.sync.runs.run import Run, RunRequest, RunStatus
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
@@ -252,6 +254,21 @@ def test_the_next_run_is_a_verify_or_not(office: Office, schedule: str, verify: 
     assert f'href="{address("sync")}"><time' not in html
     leads = f'href="{address("sync")}"><time' in scheduled.browser(Role.APPROVER).get(address("overview"))
     assert leads == ("not scheduled" not in shown)
+
+
+def test_previews_whose_plan_cannot_be_applied_any_more_are_outdated_or_applied(office: Office) -> None:
+    outdated, applied, fresh = [states.previewed(office) for _ in range(3)]
+    ledger, plan = LedgerRow.__table__, PlanRow.__table__
+    with writing(office.engine) as connection:
+        connection.execute(ledger.update().values(verified_at=1, ledger_revision=2))
+        connection.execute(plan.update().where(plan.c.plan_id == fresh.plan_id).values(ledger_revision=2))
+    run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=applied.plan_id))
+    with writing(office.engine) as connection:
+        connection.execute(update(RunRow).where(col(RunRow.run_id) == run.run_id).values(plan_id=applied.plan_id))
+    for page in ("runs", "overview"):
+        html = office.browser(Role.VIEWER).get(address(page))
+        for run, state, word in ((outdated, "idle", "outdated"), (applied, "idle", "applied"), (fresh, "ok", "done")):
+            assert re.search(rf'class="state {state}"><svg.*?</svg>{word}</span>', _row_of(html, run)), (page, word)
 
 
 def test_previews_show_how_many_users_would_lose_access(office: Office) -> None:

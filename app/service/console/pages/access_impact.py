@@ -10,7 +10,7 @@ from app.foundation.ids import may_be_stored
 from app.service.console.console import Console
 from app.service.console.names import IDS_SHOWN, access_mentions, cause_mentions, read_names
 from app.service.console.paging import PAGE_ROWS
-from app.service.console.runs import find_run, may_be_applied
+from app.service.console.runs import find_run, plan_problem
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.plan.affected_users import affected_users
@@ -119,8 +119,7 @@ def _previewed(console: Console, run_id: str) -> tuple[Run, str]:
     return run, run.plan_id
 
 
-def _plan_problem(console: Console, run: Run, plan_id: str) -> str | None:
-    """Why the plan of a preview cannot be applied any more. None if it can be, or was."""
+def _plan_problem(console: Console, run: Run, plan_id: str) -> str:
     with console.reading() as connection:
-        is_open = may_be_applied(run) and applied_by(connection, plan_id) is None
-    return console.parts.plan_problem(plan_id) if is_open else None
+        applied = applied_by(connection, plan_id)
+    return plan_problem(console, run, applied)

@@ -20,7 +20,7 @@ from app.service.console.console import COUNT_LIMIT, Console, ConsoleParts
 from app.service.console.formatting import duration
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.recap import since_yesterday
-from app.service.console.runs import shown_status
+from app.service.console.runs import with_status
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import FailureCount, SameFailures, count_failures, failure_groups
@@ -56,12 +56,7 @@ _WORST_FIRST: tuple[Cause | _PageCause, ...] = (
 )
 """Those with the worst consequence and the nearest deadline come first."""
 _RANKS = {cause: rank for rank, cause in enumerate(_WORST_FIRST)}
-_BARS = 96
-_MIN_BARS = 2
-"""Runs with items from which on the chart *Items per run* is drawn."""
 _RECENT = 10
-_CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED, RunStatus.CANCELLED)
-"""The statuses of runs in the chart *Items per run*."""
 _ORGANIZATIONS = 6
 _CAUSES = 2
 """The causes that the notice of failing items names."""
@@ -103,17 +98,14 @@ def overview(console: Console) -> Response:
 def _runs(connection: Connection, now: datetime) -> dict[str, Any]:
     """The recent runs, and what they left behind: held deletes, failing items, the state of the backend."""
     runs = recent_runs(connection, _RECENT)
-    charted = recent_runs(connection, _BARS, statuses=_CHARTED, previews=False)
     held, last = held_runs(connection, epoch_ms(now)), last_ended(connection)
-    held_ids = {run.run_id for run in held}
     organizations = [str(hold.get("organizationId") or "") for run in held for hold in run.holds]
     mentions = [(Organization.kind, "", each) for each in organizations]
     ledger_id = ledger_in_use(connection)
     failures = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
     return {
-        "runs": [(run, shown_status(run, held_ids, now)) for run in runs],
+        "runs": with_status(connection, runs, now),
         "is_queued": any(run.status is RunStatus.QUEUED for run in runs),
-        "charted": charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
         "last": last,
         "held": held,
         "held_until": min((run.held_until for run in held if run.held_until), default=None),

@@ -25,6 +25,7 @@ from app.service.console.runs import (
     find_run,
     held_now,
     may_be_applied,
+    plan_problem,
     read_run,
     show_conflict,
     shown_status,
@@ -72,9 +73,7 @@ def run(console: Console) -> Response:
                 console.followed.clear()
             cached = console.followed[key] = run, _run_context(connection, run, filters, after)
         context = cached[1] | _current_context(connection, run, console.parts.clock())
-    context["plan_problem"] = None
-    if may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
-        context["plan_problem"] = console.parts.plan_problem(run.plan_id)
+    context["plan_problem"] = plan_problem(console, run, context["applied"])
     if is_fragment:
         return console.bare("run_live.html", ended=not context["is_live"], **context)
     return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
@@ -86,7 +85,7 @@ def _current_context(connection: Connection, run: Run, now: datetime) -> dict[st
     status = shown_status(run, held, now)
     applied = applied_by(connection, run.plan_id) if may_be_applied(run) and run.plan_id is not None else None
     return {
-        "run_status": status,
+        "run_status": "applied" if applied is not None and applied.plan_id else status,
         "superseded_by": superseded_by(connection, run) if status == "superseded" else None,
         "applied": applied,
         "waits_for_worker": run.status is RunStatus.QUEUED and not worker_is_running(connection, now),
@@ -253,9 +252,8 @@ def apply(console: Console) -> Response:
         return show_conflict(console, run, "This run has no plan to apply.", current="runs")
     if "whatIf" in run.report:
         return show_conflict(console, run, "This plan is of a file, and cannot be applied.", current="runs")
-    if console.parts.plan_problem(run.plan_id) is not None:
-        changed = "The directory or the backend has changed since, so this plan cannot be applied."
-        return show_conflict(console, run, changed, current="runs")
+    if problem := plan_problem(console, run, None):
+        return show_conflict(console, run, problem, current="runs")
     if run.allow_deletes and not operator.may(Role.ADMIN):
         console.gate.audit_refusal(
             operator.actor, subject_of_refused(AuditAction.APPLY, run.run_id), "its deletes need the role admin"

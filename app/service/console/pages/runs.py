@@ -10,7 +10,7 @@ from app.service.console.console import Console
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.recap import yesterday
-from app.service.console.runs import RUN_ID, held_now, shown_status
+from app.service.console.runs import RUN_ID, with_status
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.sync.runs.history import AUTOMATIC, RUN_KINDS, askers, recent_runs
@@ -45,12 +45,12 @@ def runs(console: Console) -> Response:
             since=_begin_of(filters["period"], now),
             idle=not filters["busy"],
         )
-        held = held_now(connection, now)
+        shown = with_status(connection, runs[:PAGE_ROWS], now)
         names = read_names(connection, mentions_of_runs(runs))
         by = askers(connection)
     return console.show(
         "runs.html",
-        runs=[(run, shown_status(run, held, now)) for run in runs[:PAGE_ROWS]],
+        runs=shown,
         next_before=runs[PAGE_ROWS - 1].run_id if len(runs) > PAGE_ROWS else "",
         filters=filters,
         kinds=RUN_KINDS,

@@ -25,14 +25,15 @@
   };
   // Times in stored sentences, which are in UTC, some of them without seconds.
   const stored = /\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC/g;
+  const localized = (text) => text.replace(stored, (utc, seconds) =>
+    shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))).slice(0, seconds ? undefined : -3));
   const localizeTexts = (within) => {
     const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const localized = text.data.replace(stored, (utc, seconds) =>
-        shown(Date.parse(utc.replace(" ", "T").replace(" UTC", "Z"))).slice(0, seconds ? undefined : -3));
-      if (localized === text.data || text.parentElement.closest("pre, textarea")) continue;
+      const own = localized(text.data);
+      if (own === text.data || text.parentElement.closest("pre, textarea")) continue;
       text.parentElement.title ||= text.data.trim();
-      text.data = localized;
+      text.data = own;
     }
   };
   const tell = (within) => {
@@ -45,9 +46,11 @@
     }
   };
   tell(document.body);
+  if (!zone) document.title = localized(document.title);
 
   // The zone of times that the reader enters, unless the page contains some in another one.
   const own = format.resolvedOptions().timeZone;
+  document.querySelector(".asof [data-zone]")?.replaceChildren(own);
   for (const field of document.querySelectorAll("input[name=zone]")) {
     if (field.value) continue;
     field.value = own;
