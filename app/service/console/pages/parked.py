@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -71,7 +73,8 @@ def parked(console: Console) -> Response:
             names = read_names(connection, [*mentions_of(failures[:PAGE_ROWS]), *organizations])
     return console.show(
         "parked.html",
-        rows=[(failure, format_key(failure)) for failure in failures[:PAGE_ROWS]],
+        causes=_by_cause(failures[:PAGE_ROWS]),
+        organization_count=len({failure.organization_id for failure in failures[:PAGE_ROWS]}),
         next_after=format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
         state=state or "parked",
         names=names,
@@ -87,6 +90,19 @@ def parked(console: Console) -> Response:
             "waiting": sum(row.items for row in counted if not row.parked),
         },
     )
+
+
+def _by_cause(failures: Sequence[Failure]) -> list[tuple[str, list[list[tuple[Failure, str]]]]]:
+    """Message → the items that fail with it, each with its key. Those in the same container are one list."""
+
+    def place(failure: Failure) -> tuple[str, ...]:
+        return failure.kind, failure.organization_id, failure.container_id
+
+    with_message = groupby(sorted(failures, key=attrgetter("message")), key=attrgetter("message"))
+    return [
+        (message, [[(failure, format_key(failure)) for failure in same] for _, same in groupby(of_message, key=place)])
+        for message, of_message in with_message
+    ]
 
 
 def _first_failures(
