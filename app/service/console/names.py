@@ -190,8 +190,9 @@ def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
 
 
 def cause_mentions(causes: Iterable[CausedChanges]) -> Iterator[Mention]:
-    """The organizations of causes, and the records that they name."""
+    """The organizations of causes, and the users and records that they name."""
     for cause in causes:
+        yield from (("user", "", user_id) for user_id in cause.users)
         yield "organization", "", cause.organization_id
         fields = fields_of(cause.record, cause.organization_id) if cause.change else ()
         yield from (field.mention for field in fields if field.mention)

@@ -1,11 +1,25 @@
 """The changes of a run as pages show them: by kind, and the deletes that it holds."""
 
+import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES
+from sqlalchemy import Connection
+
+from app.access.origins import find_origins
+from app.access.records import GroupMember
+from app.access.source_states import source_states
+from app.foundation.clock import epoch_ms
+from app.foundation.database import statements
+from app.foundation.database.statements import json_list
+from app.service.console.failures import own_records
+from app.sync.ledger.items import ITEM_KINDS, ITEM_STATUSES, Kind
+from app.sync.plan.fields import NOT_KNOWN
+from app.sync.plan.listing import PlannedChange
+from app.sync.plan.rules import Action
 from app.sync.runs.run import Run
 
 ACTIONS = ("add", "update", "delete")
@@ -91,3 +105,70 @@ def _limit_in_words(hold: Mapping[str, Any]) -> str:
     if limit == "covers_held" and (held := _HELD_WITHIN.search(str(hold.get("reason")))):
         return f"contains {held[1]} that {held[2]} held"
     return _LIMITS.get(limit, "over the limits").format(allowed=hold.get("allowed") or 0)
+
+
+class ItemCause(NamedTuple):
+    """What caused an item, beside its stored reason."""
+
+    changes: Sequence[tuple[str, str, str]]
+    """The first fields that an update changes: name, old value and new value."""
+    groups: Sequence[str]
+    """The groups through which the user gains or loses it: the same plan changes their membership."""
+    place: str
+    """Where the record is that requires the item, now. Empty: it is deleted, or required by a group's grant."""
+    source: str
+    """The source that removed the record. Empty: not known."""
+
+
+_MOVES = """
+SELECT organization_id, item_id, action, container_id FROM plan_item @by(ix_plan_item_plan_id_item_id_ordinal)
+WHERE plan_id = :plan_id AND item_id IN (@list(users)) AND kind = 'groupMember' ORDER BY ordinal
+"""
+_FIELDS = {"accessRole": "role", "accessType": "access type", "parentFolderId": "folder", "folderId": "folder"}
+_OF_GRANTS = frozenset({Kind.FOLDER_USER, Kind.DOCUMENT_USER})
+
+
+def item_causes(connection: Connection, run: Run, items: Sequence[PlannedChange]) -> dict[int, ItemCause]:
+    """Ordinal → the cause of an item."""
+    users = sorted({item.item_id for item in items if item.kind in _OF_GRANTS})
+    moves: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    if users:
+        for *key, group in statements.run(connection, _MOVES, {"plan_id": run.plan_id, "users": json_list(users)}):
+            moves[tuple(key)].append(group)
+    records = {item.ordinal: own_records(item) for item in items}
+    origins = find_origins(connection, [record[0] for record in records.values()])
+    removals = _removals(connection, run) if any(item.action == Action.DELETE for item in items) else {}
+    causes = {}
+    for item in items:
+        own, last = records[item.ordinal][0], records[item.ordinal][-1]
+        if item.action != Action.DELETE:
+            joined = moves[item.organization_id, item.item_id, item.action]
+            groups = [group for group in joined if f" group {group}" in item.reason]
+            changes = [(_FIELDS.get(one.field, one.field), _text(one.old), _text(one.new)) for one in item.fields[:2]]
+            causes[item.ordinal] = ItemCause(changes, groups, next(map(str, origins.get(own.key, ())), ""), "")
+            continue
+        groups = moves[item.organization_id, item.item_id, item.action] if item.reason.startswith("no grant") else []
+        kind = GroupMember.kind if groups else last.kind if item.reason.startswith("the user is") else own.kind
+        sources = removals.get(kind, [])
+        is_known = len(sources) == 1 and item.covered_by is None
+        causes[item.ordinal] = ItemCause([], groups, "", sources[0] if is_known else "")
+    return causes
+
+
+def _text(value: object) -> str:
+    if value is None or value is NOT_KNOWN:
+        return "none" if value is None else "unknown"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _removals(connection: Connection, run: Run) -> dict[str, list[str]]:
+    """Kind of record → the sources from which the read of this run removed some, if no later read changed them."""
+    removals: defaultdict[str, list[str]] = defaultdict(list)
+    if run.started_at is not None and run.finished_at is not None:
+        begin, end = epoch_ms(run.started_at), epoch_ms(run.finished_at)
+        for source in source_states(connection):
+            if source.last_changed_at is not None and begin <= source.last_changed_at <= end:
+                for kind, changes in source.changes.items():
+                    if changes.removed:
+                        removals[kind].append(source.name)
+    return removals

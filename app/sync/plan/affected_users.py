@@ -13,6 +13,7 @@ from app.sync.plan.stored_access import LOSSES_FIRST, AccessCause, StoredAccessC
 
 _CAUSES = tuple(record.kind for record in (Organization, User, Membership, Folder, Document, Group, GroupMember, Grant))
 """The kinds of causes, the more general ones first."""
+_GONE = "removed or disabled"
 _SUBJECT = ("kind", "organizationId", "folderId", "documentId", "organizationUserGroupId", "memberGroupId")
 """The fields in which the records of one cause are equal. They have no user."""
 _OF_USER = frozenset({"userId", "userAlias"})
@@ -21,13 +22,15 @@ SHOWN_FIELDS = _OF_USER.union(_SUBJECT, DECISIVE_FIELDS)
 
 # Of each organization, kind and effect, the most users and the most resources of one row.
 _LARGEST_ROWS = """
-SELECT MIN(ordinal) AS ordinal, organization_id, kind, MIN(before) AS before, MIN(after) AS after,
+SELECT MIN(ordinal) AS ordinal, organization_id, kind, before, after,
   MAX(users) AS users, MAX(resources) AS resources, SUM(pairs) AS pairs, '[]' AS user_ids, '[]' AS resource_ids,
   '{}' AS names
 FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
-GROUP BY organization_id, kind, before = '', after = ''
+GROUP BY organization_id, kind, before, after
 """
 _SIZE = "SELECT COALESCE(SUM(users + resources), 0), COUNT(*) FROM plan_access WHERE plan_id = :plan_id"
+_USERS = 3
+"""The users that a cause names."""
 _MAX_COUNTED_IDS = 100_000
 _MAX_COUNTED_ROWS = 1_000
 
@@ -51,13 +54,16 @@ class CausedChanges:
     organization_id: str
     """Empty: several."""
     change: str
-    """``added``, ``changed`` or ``removed``. Empty: the cause is not stored."""
+    """``added``, ``changed``, ``removed``, or of users ``disabled`` or ``removed or disabled``. Empty: the cause is not
+    stored."""
     record: Mapping[str, object]
     """The record that changes, as in ``record_to_wire``. Of several records, the fields that are equal."""
     names: Mapping[str, str]
     """The names of users and resources, by id."""
     effects: Mapping[str, AffectedUsers]
     """Effect → users and resources."""
+    users: Sequence[str]
+    """The first users. Empty if ``record`` names the only one."""
     ordinals: Sequence[int]
     """The rows, in ascending order. Empty: the cause is not stored."""
 
@@ -69,7 +75,8 @@ class ImpactTotals:
     changes: int
     """The number of rows."""
     total: Mapping[str, AffectedUsers]
-    """Effect → users and resources."""
+    """Effect → users and resources. The effects are ``lose``, ``gain``, and changes of roles, such as ``editor →
+    viewer``."""
     of_organization: Mapping[str, Mapping[str, AffectedUsers]]
     """Organization → effect → users and resources; the organizations with most pairs first."""
     of_causes: Sequence[CausedChanges]
@@ -101,7 +108,8 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
         # Documents are removed or added in large numbers, each the cause of its own rows.
         is_document = record.get("kind") == Document.kind and change != "changed"
         subject = ("kind", "organizationId") if is_document else _SUBJECT
-        with_cause[change, *(record.get(name) for name in subject)].append(row)
+        is_gone = record.get("kind") == User.kind and (change == "removed" or bool(record.get("disabled")))
+        with_cause[_GONE if is_gone else change, *(record.get(name) for name in subject)].append(row)
     ordered = sorted(with_cause.values(), key=lambda of_cause: of_cause[0].ordinal)
     return sorted(
         (_caused_changes(of_cause) for of_cause in ordered),
@@ -122,15 +130,17 @@ def _main_cause(row: StoredAccessChange) -> AccessCause:
 
 
 def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
-    change = _main_cause(rows[0]).change
-    first, *others = (_main_cause(row).record for row in rows)
+    causes = [_main_cause(row) for row in rows]
+    is_user = causes[0].record.get("kind") == User.kind
+    changes = {"disabled" if is_user and record.get("disabled") else change for change, record in causes}
+    first, *others = (cause.record for cause in causes)
     is_of_one_user = all(row.users == 1 for row in rows) and len({row.user_ids[0] for row in rows if row.user_ids}) == 1
     # A row has the cause of its first user. Other users have records of their own.
     shown = SHOWN_FIELDS if is_of_one_user or not _OF_USER & first.keys() else _SUBJECT
     organizations = {row.organization_id for row in rows}
     return CausedChanges(
         organization_id=organizations.pop() if len(organizations) == 1 else "",
-        change=change,
+        change=changes.pop() if len(changes) == 1 else _GONE,
         record={
             name: value
             for name, value in first.items()
@@ -144,7 +154,10 @@ def _caused_changes(rows: Sequence[StoredAccessChange]) -> CausedChanges:
             for each, name in part.items()
         },
         effects=_effects(rows),
-        ordinals=[row.ordinal for row in rows] if change else [],
+        users=[]
+        if is_of_one_user and _OF_USER & first.keys()
+        else list(dict.fromkeys(each for row in rows for each in row.user_ids))[:_USERS],
+        ordinals=[row.ordinal for row in rows] if causes[0].change else [],
     )
 
 
@@ -154,17 +167,18 @@ def _pairs(rows: Sequence[StoredAccessChange]) -> int:
 
 def _effects(rows: Sequence[StoredAccessChange]) -> dict[str, AffectedUsers]:
     """Effect → users and resources, losses first."""
+    with_effect: defaultdict[str, list[StoredAccessChange]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (LOSSES_FIRST.index(row.effect), row.before)):
+        with_effect[row.change_in_words if row.effect == "change" else row.effect].append(row)
     affected: dict[str, AffectedUsers] = {}
-    for effect in LOSSES_FIRST:
-        of_effect = [row for row in rows if row.effect == effect]
-        if of_effect:
-            users = {user_id for row in of_effect for user_id in row.user_ids}
-            resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
-            kinds = {row.kind for row in of_effect}
-            affected[effect] = AffectedUsers(
-                max(len(users), *(row.users for row in of_effect)),
-                max(len(resources), *(row.resources for row in of_effect)),
-                kinds.pop() if len(kinds) == 1 else "",
-                all(len(row.user_ids) == row.users and len(row.resource_ids) == row.resources for row in of_effect),
-            )
+    for effect, of_effect in with_effect.items():
+        users = {user_id for row in of_effect for user_id in row.user_ids}
+        resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
+        kinds = {row.kind for row in of_effect}
+        affected[effect] = AffectedUsers(
+            max(len(users), *(row.users for row in of_effect)),
+            max(len(resources), *(row.resources for row in of_effect)),
+            kinds.pop() if len(kinds) == 1 else "",
+            all(len(row.user_ids) == row.users and len(row.resource_ids) == row.resources for row in of_effect),
+        )
     return affected

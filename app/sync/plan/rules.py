@@ -115,7 +115,7 @@ _ACTIONS = {Aspect.NEW: Action.ADD, Aspect.RESTORED: Action.ADD, Aspect.GONE: Ac
 _O, _F, _D, _G = Kind.ORGANIZATION, Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP
 _OU, _GM = Kind.ORGANIZATION_USER, Kind.GROUP_MEMBER
 _MISSING, _GONE = "not in the backend yet", "no longer in the directory"
-_MEMBER, _GRANT = "membership of the organization", "granted to {holder}"
+_GRANT = "granted to {holder}"
 _AGAIN = "; added again, because deleting the user from the organization removes it"
 
 # fmt: off
@@ -147,9 +147,11 @@ RULES: tuple[AspectRule, ...] = (
     AspectRule(_G, Aspect.NEW, Phase.ADD_GROUPS, "add_groups", CallScope.ORGANIZATION, _MISSING, sends_payload=True),
     AspectRule(_G, Aspect.GONE, Phase.EMPTY_GROUPS, "delete_users_from_groups", CallScope.ITEM, _GONE),
 
-    AspectRule(_OU, Aspect.NEW, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION, _MEMBER,
+    AspectRule(_OU, Aspect.NEW, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION,
+               "a member of the organization, not in the backend yet",
                sends_payload=True),
-    AspectRule(_OU, Aspect.CONTENT, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION, _MEMBER,
+    AspectRule(_OU, Aspect.CONTENT, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION,
+               "its role or the user's fields changed",
                sends_payload=True),
     AspectRule(_OU, Aspect.GONE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", CallScope.ORGANIZATION,
                "no membership of the organization any more"),

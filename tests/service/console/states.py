@@ -1,12 +1,17 @@
 """Runs in every state that a run can be in, with a plan of several phases."""
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
+from app.access.change_counts import ChangeCounts, changes_to_json
+from app.access.source_tables import DirectorySourceRow
+from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import writing
 from app.sync.ledger.ledger import open_ledger
+from app.sync.plan.counts import read_run_counts
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Office
@@ -206,6 +211,46 @@ def continued(office: Office) -> Run:
     return office.runs.get(run.run_id)
 
 
+def caused(office: Office) -> Run:
+    """A run whose items have every cause that pages name."""
+    run = planning(office)
+    was = {"parentId": "", "accessType": "", "accessRole": None, "disabled": False}
+    item = {"plan_id": run.run_id, "organization_id": "acme", "container_id": "", "scope": "[]", "status": "done"}
+    item |= {"was": "", "access_role": "", "parent_id": "", "payload": ""}
+    user = item | {"kind": "organizationUser", "phase": 50, "action": "update", "operation": "update_users"}
+    joins = item | {"kind": "groupMember", "phase": 90, "action": "add", "operation": "add_users_to_groups"}
+    leaves = joins | {"phase": 130, "action": "delete", "operation": "delete_users_from_groups", "reason": "left"}
+    gone = item | {"kind": "folderUser", "phase": 140, "action": "delete", "operation": "delete_users"}
+    rows = [
+        user | {"item_id": "bob", "access_role": "viewer", "reason": "", "was": json.dumps(was)},
+        user
+        | {"item_id": "ada", "access_role": "viewer", "reason": "", "payload": '{"name": "Ada"}'}
+        | {"was": json.dumps(was | {"accessRole": "editor", "fields": {"name": "Eve"}})},
+        item
+        | {"kind": "document", "phase": 55, "action": "update", "operation": "move_documents", "item_id": "handbook"}
+        | {"reason": "", "parent_id": "specs", "was": json.dumps(was)},
+        joins | {"item_id": "ada", "container_id": "eng", "reason": "a member by name"},
+        item
+        | {"kind": "folderUser", "phase": 95, "action": "add", "operation": "add_users", "item_id": "ada"}
+        | {"container_id": "specs", "reason": "granted to group eng"},
+        leaves | {"item_id": "dan", "container_id": "eng"},
+        leaves | {"item_id": "dan", "container_id": "ops"},
+        gone | {"item_id": "dan", "container_id": "specs", "reason": "no grant on the folder any more"},
+        gone | {"item_id": "eve", "container_id": "specs", "reason": "no grant on the folder any more"},
+        gone | {"item_id": "fay", "container_id": "specs", "reason": "the user is no longer in the directory"},
+    ]
+    removed = changes_to_json({"grant": ChangeCounts(removed=1), "groupMember": ChangeCounts(added=1)})
+    with writing(office.engine) as connection:
+        numbered = [row | {"ordinal": ordinal} for ordinal, row in enumerate(rows, 1)]
+        connection.execute(insert(PlanItemRow.__table__), numbered)
+        note_parts(connection, run.run_id)
+        counts = read_run_counts(connection, run.run_id)
+        values = {"last_changes": removed, "last_changed_at": epoch_ms(office.time())}
+        connection.execute(update(DirectorySourceRow.__table__).values(**values))
+    ended = {"plan_id": run.run_id, "counts": counts, "finished_at": office.time()}
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **ended)
+
+
 def previewing(office: Office) -> Run:
     """A preview that reads the directory."""
     return reading(office, dry_run=True)
@@ -222,6 +267,6 @@ STATES: Mapping[str, Callable[[Office], Run]] = {
     for made in (
         queued, reading, planning, verifying, planned, applying, cancelling, done, partial, held, approved,
         approved_planning, approved_partial, refused, broken, discarded, unread, failed,
-        cancelled, interrupted, continued, previewing, previewed,
+        cancelled, interrupted, continued, caused, previewing, previewed,
     )
 }  # fmt: skip

@@ -22,6 +22,8 @@ from app.sync.plan.counts import read_run_counts
 from app.sync.plan.parts import PlanPart
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.runs.tables import RunRow
+from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
 from tests.service.console.states import (
     applying,
@@ -465,6 +467,42 @@ def _ended(office: Office, rows: list[dict[str, Any]], status: RunStatus = RunSt
     return office.runs.move(run.run_id, RunStatus.PLANNING, status, **values)
 
 
+def test_items_name_their_causes(office: Office) -> None:
+    run = states.caused(office)
+    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
+    items = text_of("<main " + html.partition('id="items"')[2])
+    for cause in (
+        "role unknown → viewer people: directory.yaml:9",
+        "role editor → viewer , name Eve → Ada people: directory.yaml:8",
+        "folder none → specs people: directory.yaml:11",
+        "granted to group eng: joins group eng",
+        "no grant on the folder any more: leaves group eng , ops",
+        "no grant on the folder any more removed in people",
+        "the user is no longer in the directory Runs are kept",
+    ):
+        assert cause in items, (cause, items)
+    users = text_of("<main " + html.partition('aria-label="Changed users"')[2])
+    assert "ada" in users
+    assert "editor → viewer in the organization" in users
+
+
+def test_the_findings_of_a_verify_and_unknown_ids_are_sentences(office: Office) -> None:
+    found = {"seen": 4, "missing": 0, "adopted": 2, "foreign": {"group": 1}, "notRead": ["folder", "group"]}
+    report = {"verify": found, "unknown": {"organizationIds": [], "userIds": ["nobody"], "count": 1}}
+    run = _ended(office, [MEMBER | {"item_id": "ada"}], report=report)
+    with writing(office.engine) as connection:
+        of_run = RunRow.__table__.c.run_id == run.run_id
+        connection.execute(update(RunRow.__table__).where(of_run).values(user_ids='["ada", "nobody"]'))
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id)))
+    assert "1 user and 1 unknown id" in text
+    assert "1 id is in neither the directory nor the backend, so nothing was done about it: nobody ." in text
+    assert "2 items existed already. Usher keeps them in step from now on." in text
+    assert "1 item did not come from Usher and was left alone: 1 group ." in text
+    assert "The backend cannot list its folders and groups , so the verify did not compare them." in text
+    assert "Further reports" not in text
+    assert "1 user and 1 unknown id" in text_of(office.browser(Role.VIEWER).get(address("runs")))
+
+
 def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) -> None:
     rows = [MEMBER | {"item_id": "ada"}, *(HANDBOOK | {"item_id": each} for each in ("ada", "bob"))]
     rows += [LEFT | {"item_id": "dan", "container_id": f"d{number}"} for number in range(5)]
@@ -475,8 +513,8 @@ def test_a_run_that_has_ended_shows_who_gained_and_lost_entries(office: Office) 
     text = text_of(html)
     assert "1 user lost 5 entries 2 users gained 3 entries" in text
     assert "the access behind the 1 held delete has ended already" in text
-    assert "dan 5 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
-    assert "ada 0 2 gained membership, gained document Handbook handbook" in text
+    assert "dan so 5 0 lost document d0 , lost document d1 , lost document d2 and 2 more" in text
+    assert "0 2 gained membership, gained document Handbook handbook" in text
     assert text.index("Entries gained and lost") < text.index("Changes in the backend")
     assert "Who gained and lost access" not in text
     assert "Users whose entries" not in text

@@ -38,7 +38,7 @@ def _text(html: str) -> str:
         ({}, "Sync everything"),
         ({"preview": 1}, "Preview everything"),
         ({"organizations": "acme"}, "Sync Acme"),
-        ({"organizations": "acme\nelse"}, "Sync 2 organizations"),
+        ({"organizations": "acme\nelse"}, "Sync Acme, and 1 id that is not in the directory"),
         ({"users": "bob", "organizations": "acme"}, "Sync Bob in Acme"),
         ({"users": "bob\ncleo\nada"}, "Sync 3 users"),
     ],
@@ -134,7 +134,7 @@ def test_a_preview_before_the_last_sync_is_named_as_older(office: Office) -> Non
 
 def test_ids_that_are_not_in_the_directory_are_marked(office: Office) -> None:
     text = _text(office.browser(Role.APPROVER).get(address("sync", users="bob\nnobody")))
-    assert "Sync 2 users" in text
+    assert "Sync Bob, and 1 id that is not in the directory" in text
     assert "Bob bob ×" in text
     assert "nobody not in the directory ×" in text
     assert "A sync deletes what the backend still has of records that are not in the directory." in text

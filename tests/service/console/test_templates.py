@@ -140,6 +140,13 @@ def _asked(office: Office) -> Iterator[Run]:
     yield states.queued(office, organization_ids=tuple(f"o{number}" for number in range(5)))
     yield states.queued(office, user_ids=("ada",))
     yield states.queued(office, user_ids=("ada", "bob"))
+    for user_ids, missing in ((("ada", "bob"), ["bob"]), (("x", "y"), ["x", "y"])):
+        run = states.planning(office, user_ids=user_ids)
+        unknown = {"organizationIds": [], "userIds": missing, "count": len(missing)}
+        verify = {"seen": 0, "missing": 0, "adopted": 2, "foreign": {"group": 1}, "notRead": ["group"]}
+        report = {"unknown": unknown, "verify": verify}
+        office.runs.update(run.run_id, RunStatus.PLANNING, report=report)
+        yield office.runs.get(run.run_id)
     yield states.queued(office, verify=True, allow_deletes=True, asked_by="mira", asked_reason="to see")
     yield states.queued(office, retry=True)
     yield states.queued(office, retry=True, items=(ItemKey("document", "acme", "", "handbook"),))
@@ -153,7 +160,7 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     yield preview
     run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
     yield preview
-    add_rows(office, PlanAccessRow, list(_access_rows(str(preview.plan_id)))[:1])
+    add_rows(office, PlanAccessRow, list(_access_rows(str(preview.plan_id)))[:3:2])
     office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
     office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)
     yield office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
@@ -171,7 +178,10 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     removed = {"kind": "document", "organizationId": "acme", "documentId": "plan"}
     lost = {"resources": 2, "pairs": 2, "resource_ids": '["plan", "roadmap"]'}
     lost["names"] = json.dumps({"causes": [["removed", removed]]})
-    add_rows(office, PlanAccessRow, [next(_access_rows(str(preview.plan_id))) | lost])
+    row = next(_access_rows(str(preview.plan_id)))
+    left = {"ordinal": 2, "users": 4, "pairs": 4, "user_ids": '["a", "b", "c", "d"]'}
+    left["names"] = json.dumps({"causes": [["removed", {"kind": "user", "userId": "a"}]]})
+    add_rows(office, PlanAccessRow, [row | lost, row | left])
     visitors.show("access_impact", run=preview.run_id)
     visitors.show("access_change", run=preview.run_id, ordinal=1)
     yield preview
@@ -259,7 +269,7 @@ def test_a_preview_shows_its_access_impact(office: Office) -> None:
     add_rows(office, PlanAccessRow, list(_access_rows(str(run.plan_id))))
     browser = office.browser(Role.VIEWER)
     text = " ".join(re.sub(r"<[^>]+>", " ", browser.get(address("run", id=run.run_id))).split())
-    assert "60 users would have another role on 3 documents" in text
+    assert "60 users would change editor → viewer on 3 documents" in text
     assert "at least 2,000 users would gain access to at least 1 document" in text
     html = browser.get(address("access_impact", run=run.run_id))
     assert "loses editor" in html
@@ -291,7 +301,10 @@ def _troubled(office: Office) -> Run:
         "problems": ["people: directory.yaml:8: no such user", "no place"],
         "sources": [{"name": "people", "verdict": "failed", "reason": "away"}, states.UNREAD],
         "problemCounts": {"malformed": 1, "dangling": 2},
-        "verify": {"seen": 4, "missing": 1, "changed": 2},
+        "verify": {"seen": 4, "missing": 1, "changed": 2, "adopted": 1, "foreign": {"document": 2, "group": 1}}
+        | {"foreignNamed": ["document a", "document b"], "notRead": ["folder", "document", "group"]},
+        "unknown": {"organizationIds": ["x"], "userIds": ["y"], "count": 3},
+        "leftBehind": ["folder z"],
         "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
     }
     counts = {

@@ -24,6 +24,7 @@ from app.service.console.console import Console
 from app.service.console.failures import Advice, FieldNow, advise, failures_now, fields_now, own_records
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, Item, Mention, mentions_of, read_names
 from app.service.console.pages.parked import format_key
+from app.service.console.run_changes import item_causes
 from app.service.console.runs import find_run
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
@@ -56,6 +57,7 @@ def item(console: Console) -> Response:
         if item is None:
             raise NotFound(_NO_ITEM)
         fields = all_fields(connection, item, item.was)
+        cause = item_causes(connection, run, [item])[ordinal]
         history = _folded(item_history(connection, item, limit=_HISTORY), (run.run_id, ordinal))
         call = _call(connection, item)
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
@@ -74,6 +76,7 @@ def item(console: Console) -> Response:
         names=names,
         run=run,
         item=item,
+        cause=cause,
         changed=[_field_row(field) for field in fields if field.is_changed],
         unchanged=[_field_row(field) for field in fields if not field.is_changed and field.new is not None],
         covered_by=item.covered_by,

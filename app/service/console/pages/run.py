@@ -17,7 +17,7 @@ from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import cause_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.problems import WORDS
-from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
+from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, item_causes, kind_rows
 from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.run_reads import held_before, losses_behind, unread_sources
 from app.service.console.runs import (
@@ -55,7 +55,9 @@ _FIRST_ITEMS = 20
 """The items that the page shows before one asks for more, so that it stays short."""
 _DIFFERENCES = ("missing", "changed", "undeleted")
 _ACCESS_TYPE_CHANGES = frozenset({"update_document_access", "update_folder_access"})
-_SHOWN_ELSEWHERE = frozenset({"held", "impact", "losses", "problemCounts", "problems", "sources", "whatIf"})
+_SHOWN_ELSEWHERE = frozenset(
+    {"held", "impact", "losses", "problemCounts", "problems", "sources", "unknown", "verify", "whatIf"}
+)
 
 
 @VIEWS.get("run")
@@ -113,6 +115,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         items = _sent_items(connection, run)
     else:
         items = _items(connection, run, filters, after, parts)
+    listed_items = [*items["items"]]
     lost = losses_behind(connection, run) if run.report.get("held") and not run.dry_run else []
     verified = run.report.get("verify", {})
     holds = hold_rows(run.report.get("held")) if run.total("held") else []
@@ -121,7 +124,9 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, plan["impact"]), *scope]
     entries = None if plan["totals"].changes else changed_entries(connection, run)
-    mentions += entries.mentions() if entries is not None else ()
+    if entries is not None:
+        mentions += entries.mentions()
+        listed_items += entries.items.values()
     mentions += cause_mentions(plan["totals"].of_causes[:_ROWS_SHOWN])
     mentions += [("organization", "", item_id) for item_id in list(plan["totals"].of_organization)[:_ROWS_SHOWN]]
     return {
@@ -145,8 +150,10 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "holds": holds,
         "names": read_names(connection, mentions),
         "entries": entries,
+        "causes": item_causes(connection, run, listed_items),
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
         "verified": verified,
+        "unknown": run.report.get("unknown"),
         "differences": {finding: verified[finding] for finding in _DIFFERENCES if verified.get(finding)},
         "retyped": [(part.kind, part.items) for part in parts if part.operation in _ACCESS_TYPE_CHANGES],
         "filters": filters,
