@@ -53,6 +53,22 @@ def test_items_show_names_of_users_containers_and_organizations(office: Office) 
     assert '<span title="documentUser">document member</span>' in html
 
 
+def test_failing_items_are_grouped_by_message_and_container(office: Office) -> None:
+    items = [ItemKey("documentUser", "acme", "roadmap", user) for user in ("ada", "bob")]
+    _fail(
+        office, *items, ItemKey("documentUser", "acme", "handbook", "ada"), ItemKey("document", "acme", "", "roadmap")
+    )
+    html = office.browser(Role.VIEWER).get(address("parked"))
+    table = html.partition('aria-label="Items"')[2]
+    heads = [" ".join(re.sub(r"<[^>]+>", " ", head).split()) for head in re.findall(r'"colgroup".*?>(.*?)</th>', table)]
+    assert heads == [
+        "no",
+        "Document member of document Handbook handbook",
+        "Document members of document Roadmap roadmap",
+    ]
+    assert "as above" not in html
+
+
 def test_an_id_that_the_directory_does_not_have_is_shown_alone(office: Office) -> None:
     _fail(office, ItemKey("folderUser", "gone", "old", "nobody"))
     html = office.browser(Role.VIEWER).get(address("parked"))
