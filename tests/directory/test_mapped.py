@@ -253,6 +253,18 @@ def test_when_may_use_the_member(directory: ObjectDirectory) -> None:
     assert memberships(read(source_of(directory, rules))) == {("acme", "ada")}
 
 
+def test_groups_without_a_matching_member_are_not_malformed(directory: ObjectDirectory) -> None:
+    directory.put(user("ada", title="boss"), user("bob", title="clerk"))
+    directory.put(group("org", "users/ada"), group("it", "users/bob"), group("org-acme", "users/ada"))
+    rules = COMPANY.replace("""when: 'it.cn.startsWith("org-")', each""", """when: 'WHEN', each""")
+    both = rules.replace("WHEN", """member.title == "boss" && it.cn.startsWith("org-")""")
+    of_member = rules.replace("WHEN", '''member.title == "boss"''')
+    assert memberships(read(source_of(directory, both))) == {("acme", "ada")}
+    assert not [step for step in read(source_of(directory, both)) if isinstance(step, Malformed)]
+    (malformed,) = (step for step in read(source_of(directory, of_member)) if isinstance(step, Malformed))
+    assert (malformed.place, "member users/ada" in malformed.reason) == ("groups/org", True)
+
+
 class Looker:
     """An observer without effect. Its presence makes the source process members one by one."""
 

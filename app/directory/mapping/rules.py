@@ -155,12 +155,16 @@ class MappingRule:
         try:
             return MemberRule(self, self._evaluated(self._object_fields, variables, self._constants))
         except MalformedRecordError as error:
-            return NotMade(str(error))
+            not_made = NotMade(str(error))
+            # Whether the rule matches depends on the member.
+            return MemberRule(self, not_made) if self._when_uses_member else not_made
 
-    def apply_to_member(self, object_fields: Mapping[str, object], variables: Variables) -> Outcome:
+    def apply_to_member(self, object_fields: Mapping[str, object] | NotMade, variables: Variables) -> Outcome:
         """The record of a member. ``object_fields``: the fields that do not depend on the member."""
         if self._when_uses_member and (outcome := self._check_when(variables)) is not None:
             return outcome
+        if isinstance(object_fields, NotMade):
+            return object_fields
         try:
             fields = self._evaluated(self._member_fields, variables, object_fields)
         except MalformedRecordError as error:
@@ -230,7 +234,8 @@ class MemberRule:
     """A rule with ``each`` for the members of one object."""
 
     rule: MappingRule
-    fields: Mapping[str, object]
+    fields: Mapping[str, object] | NotMade
+    """The fields that do not depend on the member, or why they cannot be evaluated."""
 
     def apply(self, variables: Variables) -> Outcome:
         return self.rule.apply_to_member(self.fields, variables)

@@ -86,7 +86,7 @@ class RecordMaker:
         """The value of ``it``. Raises ``MalformedRecordError``."""
         return self._rules.checked_values(SET_OF_TYPE[type_], object_value(resource_id, type_, content))
 
-    def _member_value(self, user_id: str, content: Content) -> Mapping[str, object]:
+    def _member_value(self, user_id: str, content: Content) -> Value:
         """The value of ``member`` for a user."""
         value = self._rules.valid_values_only(USERS, object_value(user_id, USER, content))
         users: list[User] = []
@@ -119,8 +119,11 @@ class RecordMaker:
                 reasons.append(f"rule {rule.number}: {outcome.reason}")
                 if (fill := disabling_record(rule.readable_fields(variables), rule.kind)) is not None:
                     records.append((fill, rule.number))
+        example = _member_variables(value)
         for rule in self._member_rules if type_ == GROUP else ():
-            start = rule.begin(_member_variables(value))
+            start: MemberRule | Outcome = rule.begin(example)
+            if isinstance(start, MemberRule) and isinstance(start.fields, NotMade):
+                start = start.apply(example)
             if isinstance(start, NotMade):
                 reasons.append(f"rule {rule.number}: {start.reason}")
         is_disabled = bool(reasons) and any(rule.disables(variables) for rule in rules)
@@ -133,7 +136,7 @@ class RecordMaker:
         current = pairs & resources.groups_of({user for _, user in pairs})
         contents = resources.contents({resource_id for pair in current for resource_id in pair})
         members = {
-            user: self._member_value(user, contents[user]) if is_active(contents[user]) else None
+            user: (self._member_value(user, contents[user]), is_active(contents[user]))
             for user in {user for _, user in current}
         }
         for group_id, user in pairs - current:
@@ -143,27 +146,28 @@ class RecordMaker:
             yield from self._make_members_of_group(group_id, contents[group_id], of_group)
 
     def _make_members_of_group(
-        self, group_id: str, group: Content, members: Mapping[str, Mapping[str, object] | None]
+        self, group_id: str, group: Content, members: Mapping[str, tuple[Value, bool]]
     ) -> PushedObjects:
-        """``members``: user → the value of ``member``. None if the user is not active, and so provides nothing."""
+        """``members``: user → the value of ``member``, and whether the user is active. Rules make no records of
+        inactive users except those that disable, and inactive users do not keep malformed ones."""
         place = place_of(group, group_id)
         variables = _member_variables(self._rule_input(group_id, GROUP, group) or {})
         starts = [(rule.number, rule.begin(variables)) for rule in self._member_rules]
-        for user, value in members.items():
-            outcomes: list[tuple[str, Outcome]] = []
-            if value is not None:
-                variables.set_member(value)
-                for number, start in starts:
-                    outcomes.append((number, start.apply(variables) if isinstance(start, MemberRule) else start))
+        for user, (value, active) in members.items():
+            variables.set_member(value)
+            outcomes = [
+                (number, start.apply(variables) if isinstance(start, MemberRule) else start) for number, start in starts
+            ]
             yield (
                 origin_text(*member_object(group_id, user)),
                 PushedObject(
                     place,
                     [(outcome.record, number) for number, outcome in outcomes if isinstance(outcome, Made)],
-                    is_malformed=any(isinstance(outcome, NotMade) for _, outcome in outcomes),
+                    is_malformed=active and any(isinstance(outcome, NotMade) for _, outcome in outcomes),
                 ),
             )
 
 
 def _member_variables(value: Value) -> Variables:
-    return Variables(language(IT, MEMBER), {IT: value, MEMBER: {}})
+    """The variables of rules for a group's members, with an active member without further attributes."""
+    return Variables(language(IT, MEMBER), {IT: value, MEMBER: {"active": True}})

@@ -222,6 +222,51 @@ def test_inactive_users_provide_nothing_to_users_of_other_sources(database_url: 
     assert not directory.may("ada", "acme")
 
 
+def test_rules_for_members_ignore_groups_that_they_do_not_match(database_url: str, engine: Engine) -> None:
+    membership = {"organizationId": "it.displayName.substring(5)", "userId": "member.userId"}
+    rule = {"from": "groups", "when": 'it.displayName.startsWith("edit-")', "each": "members", "membership": membership}
+    directory = Directory.of(settings_with(database_url, [*RULES[:2], rule]), engine, Clock())
+    ada = directory.user("ada")
+    directory.group("acme")
+    directory.group("it", ada)
+    group = directory.group("edit-acme", ada)
+    assert directory.may(ada, "acme")
+    directory.patch(f"/Groups/{group}", {"op": "replace", "path": "displayName", "value": "all"})
+    assert not directory.may(ada, "acme")
+    assert [one.verdict.value for one in directory.read(full=["entra"]).sources] == ["complete"]
+
+
+def test_a_group_that_a_rule_for_its_members_matches_is_refused_if_the_rule_fails(
+    database_url: str, engine: Engine
+) -> None:
+    membership = {"organizationId": "it.displayName.substring(50)", "userId": "member.userId"}
+    rule = {"from": "groups", "when": 'it.displayName.startsWith("edit-")', "each": "members", "membership": membership}
+    directory = Directory.of(settings_with(database_url, [*RULES[:2], rule]), engine, Clock())
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": "edit-acme"}
+    answer = directory.call("POST", "/Groups", body)
+    assert (answer.status_code, answer.get_json()["scimType"]) == (400, "invalidValue")
+    assert "rule 3: organizationId" in answer.get_json()["detail"]
+
+
+def test_a_group_of_leavers_also_disables_inactive_users(database_url: str, engine: Engine) -> None:
+    leavers = {"from": "groups", "when": 'it.displayName == "leavers"', "each": "members"}
+    rules = [*RULES, {**leavers, "fill": "member.externalId", "user": {"disabled": True}}]
+    directory = Directory.of(settings_with(database_url, rules), engine, Clock())
+    user = {"userId": "ada", "name": "Ada", "email": "ada@acme.example", "aliases": ["e1"]}
+    membership = {"kind": "membership", "organizationId": "acme", "userId": "ada"}
+    push = {"sequence": 1, "upsert": [{"kind": "user", **user}, membership]}
+    headers = {"Authorization": f"Bearer {OTHER_TOKEN}"}
+    assert directory.client.post("/directory/app/changes", json=push, headers=headers).status_code == 200
+    directory.group("acme")
+    ada = directory.user("ada", externalId="e1")
+    assert directory.may("ada", "acme")
+    directory.group("leavers", ada)
+    assert not directory.may("ada", "acme")
+    directory.patch(f"/Users/{ada}", {"op": "replace", "value": {"active": False}})
+    assert not directory.may("ada", "acme")
+    assert not directory.read(full=["entra"]).changed
+
+
 def test_renaming_a_group_moves_all_its_members(directory: Directory) -> None:
     users = [directory.user(f"user-{number}") for number in range(3)]
     acme = directory.group("acme", *users)
