@@ -122,8 +122,9 @@ class ItemCause(NamedTuple):
 
 _MOVES = """
 SELECT organization_id, item_id, action, container_id FROM plan_item @by(ix_plan_item_plan_id_item_id_ordinal)
-WHERE plan_id = :plan_id AND item_id IN (@list(users)) AND kind = 'groupMember' ORDER BY ordinal
+WHERE plan_id = :plan_id AND item_id IN (@list(users)) AND kind = 'groupMember' LIMIT :limit
 """
+_MOVES_READ = 1_000
 _FIELDS = {"accessRole": "role", "accessType": "access type", "parentFolderId": "folder", "folderId": "folder"}
 _OF_GRANTS = frozenset({Kind.FOLDER_USER, Kind.DOCUMENT_USER})
 
@@ -133,7 +134,8 @@ def item_causes(connection: Connection, run: Run, items: Sequence[PlannedChange]
     users = sorted({item.item_id for item in items if item.kind in _OF_GRANTS})
     moves: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     if users:
-        for *key, group in statements.run(connection, _MOVES, {"plan_id": run.plan_id, "users": json_list(users)}):
+        values = {"plan_id": run.plan_id, "users": json_list(users), "limit": _MOVES_READ}
+        for *key, group in statements.run(connection, _MOVES, values):
             moves[tuple(key)].append(group)
     records = {item.ordinal: own_records(item) for item in items}
     origins = find_origins(connection, [record[0] for record in records.values()])
@@ -143,7 +145,7 @@ def item_causes(connection: Connection, run: Run, items: Sequence[PlannedChange]
         own, last = records[item.ordinal][0], records[item.ordinal][-1]
         if item.action != Action.DELETE:
             joined = moves[item.organization_id, item.item_id, item.action]
-            groups = [group for group in joined if f" group {group}" in item.reason]
+            groups = [group for group in joined if item.reason.partition("; ")[0] == f"granted to group {group}"]
             changes = [(_FIELDS.get(one.field, one.field), _text(one.old), _text(one.new)) for one in item.fields[:2]]
             causes[item.ordinal] = ItemCause(changes, groups, next(map(str, origins.get(own.key, ())), ""), "")
             continue

@@ -233,6 +233,10 @@ def caused(office: Office) -> Run:
         item
         | {"kind": "folderUser", "phase": 95, "action": "add", "operation": "add_users", "item_id": "ada"}
         | {"container_id": "specs", "reason": "granted to group eng"},
+        joins | {"item_id": "gus", "container_id": "en", "reason": "a member by name"},
+        item
+        | {"kind": "folderUser", "phase": 95, "action": "add", "operation": "add_users", "item_id": "gus"}
+        | {"container_id": "specs", "reason": "granted to group eng"},
         leaves | {"item_id": "dan", "container_id": "eng"},
         leaves | {"item_id": "dan", "container_id": "ops"},
         gone | {"item_id": "dan", "container_id": "specs", "reason": "no grant on the folder any more"},

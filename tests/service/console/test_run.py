@@ -475,12 +475,13 @@ def test_items_name_their_causes(office: Office) -> None:
         "role unknown → viewer people: directory.yaml:9",
         "role editor → viewer , name Eve → Ada people: directory.yaml:8",
         "folder none → specs people: directory.yaml:11",
-        "granted to group eng: joins group eng",
-        "no grant on the folder any more: leaves group eng , ops",
+        "ada folder specs granted to group eng, which the user joins",
+        "no grant on the folder any more: the user leaves group eng , ops",
         "no grant on the folder any more removed in people",
         "the user is no longer in the directory Runs are kept",
     ):
         assert cause in items, (cause, items)
+    assert items.count("which the user joins") == 1
     users = text_of("<main " + html.partition('aria-label="Changed users"')[2])
     assert "ada" in users
     assert "editor → viewer in the organization" in users

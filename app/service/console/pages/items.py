@@ -61,7 +61,8 @@ def item(console: Console) -> Response:
         history = _folded(item_history(connection, item, limit=_HISTORY), (run.run_id, ordinal))
         call = _call(connection, item)
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
-        mentions = (mention for record in supporting for mention in record.mentions(item.organization_id))
+        mentions = [mention for record in supporting for mention in record.mentions(item.organization_id)]
+        mentions += [("group", item.organization_id, group) for group in cause.groups]
         names = read_names(connection, [*mentions_of([item]), *mentions])
         failing = (
             None if item.status not in _FAILING else _failing_now(connection, item, json.loads(item.payload or "{}"))

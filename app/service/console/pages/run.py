@@ -127,6 +127,9 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     if entries is not None:
         mentions += entries.mentions()
         listed_items += entries.items.values()
+    causes = item_causes(connection, run, listed_items)
+    of_items = {item.ordinal: item.organization_id for item in listed_items}
+    mentions += [("group", of_items[ordinal], each) for ordinal, cause in causes.items() for each in cause.groups]
     mentions += cause_mentions(plan["totals"].of_causes[:_ROWS_SHOWN])
     mentions += [("organization", "", item_id) for item_id in list(plan["totals"].of_organization)[:_ROWS_SHOWN]]
     return {
@@ -150,7 +153,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "holds": holds,
         "names": read_names(connection, mentions),
         "entries": entries,
-        "causes": item_causes(connection, run, listed_items),
+        "causes": causes,
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
         "verified": verified,
         "unknown": run.report.get("unknown"),
