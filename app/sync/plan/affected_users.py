@@ -80,7 +80,8 @@ class ImpactTotals:
     of_organization: Mapping[str, Mapping[str, AffectedUsers]]
     """Organization → effect → users and resources; the organizations with most pairs first."""
     of_causes: Sequence[CausedChanges]
-    """The causes with most users first, and the changes without a stored cause last."""
+    """The causes because of which most users lose access first, then those with most users, and the changes without a
+    stored cause last."""
 
 
 def affected_users(connection: Connection, plan_id: str) -> ImpactTotals:
@@ -113,8 +114,13 @@ def _by_cause(rows: Sequence[StoredAccessChange]) -> list[CausedChanges]:
     ordered = sorted(with_cause.values(), key=lambda of_cause: of_cause[0].ordinal)
     return sorted(
         (_caused_changes(of_cause) for of_cause in ordered),
-        key=lambda caused: (not caused.change, -max(one.users for one in caused.effects.values())),
+        key=lambda caused: (not caused.change, [-users for users in _lost_and_all(caused.effects)]),
     )
+
+
+def _lost_and_all(effects: Mapping[str, AffectedUsers]) -> tuple[int, int]:
+    """The numbers of users who lose access, and of most users."""
+    return effects["lose"].users if "lose" in effects else 0, max(one.users for one in effects.values())
 
 
 def _main_cause(row: StoredAccessChange) -> AccessCause:

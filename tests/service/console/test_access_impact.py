@@ -203,8 +203,8 @@ def test_changes_of_access_are_grouped_by_their_cause(office: Office) -> None:
             f"folder changed: folder specs , access type restricted {users} lose access 3 users , 2 documents Acme",
             "users removed gone-1 , gone-2 lose access 2 users , 2 documents several",
             f"group member removed: group eng dan , eve lose access {one} , {it} gain access {one} , {it} Acme",
-            f"grant removed: document Handbook handbook , role viewer , user fay editor → viewer {one} , {it} Acme",
             "documents removed ida lose access 1 user , 2 documents Acme",
+            f"grant removed: document Handbook handbook , role viewer , user fay editor → viewer {one} , {it} Acme",
             "causes not stored hal lose access 1 user , 1 document else",
         ]
         assert f'href="{address("access_impact", run=run.run_id, cause=3).replace("&", "&amp;")}">1 user</a>' in table
