@@ -63,6 +63,7 @@ def _directory() -> dict[str, list[dict[str, Any]]]:
             {**acme, "documentId": "plan", "documentName": "Plan", "folderId": "deep"},
             {**acme, "documentId": "open", "documentName": "Open"},
             {**acme, "documentId": "plan-9", "documentName": "The Great Plan"},
+            *({"organizationId": one, "documentId": "memo", "documentName": "Memo"} for one in ("acme", "shut")),
         ],
         "grants": [
             {**acme, "folderId": "middle", "organizationUserGroupId": "g5", "accessRole": "editor"},
@@ -262,7 +263,13 @@ def test_the_organization_of_a_resource_is_found(full: Office) -> None:
     for resource in ("plan", "Plan"):
         html = browser.get(address("explain", user="ada", resource=resource) + "&at=")
         assert "Allowed as editor" in html, resource
-    # Without an organization, it may be unknown, or in several.
+    html = unescape(browser.get(address("explain", user="ada", resource="memo")))
+    assert browser.status == 400
+    assert 'Choose the document: several match <code class="id">memo</code>.' in html
+    for organization in ("acme", "shut"):
+        question = {"user": "ada", "type": "document", "resource": "memo", "organization": organization}
+        assert f'href="{address("explain", **question)}"' in html
+    # An unknown one has no organization.
     html = browser.get(address("explain", user="adda", resource="nowhere"))
     assert browser.status == 400
     assert re.search("No such user</span></span> <span[^>]*>No such document\\. This is not", html)

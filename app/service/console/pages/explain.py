@@ -11,13 +11,13 @@ from flask import Response, request
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.lookup import find, find_by_id, name_of
+from app.access.browse.lookup import find
 from app.access.browse.suggestions import ranked, suggest
 from app.access.decision.decide import Decision, decide_uncapped
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.origins import find_origins
 from app.access.records import Organization, Record, User
-from app.access.search import SearchHit, search, search_exactly
+from app.access.search import search, search_exactly
 from app.access.shared_aliases import with_shared_aliases
 from app.access.sql_view import SqlView
 from app.client.single_permission import SUPPORTED_TYPES
@@ -47,6 +47,7 @@ from app.service.console.names import (
     read_names,
     with_mentions,
 )
+from app.service.console.pages.search import with_id
 from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
@@ -98,16 +99,9 @@ def explain_page(console: Console) -> Response:
 
 
 def _show(console: Console, form: Mapping[str, str], *, status: int = 200, **context: object) -> Response:
-    empty = {
-        "errors": {},
-        "unknown": (),
-        "resolved": (),
-        "result": None,
-        "never_read": False,
-        "types": TYPES,
-        "form": form,
-    }
-    return console.show("explain.html", current="explain", status=status, **{**empty, **context})
+    empty: dict[str, object] = {"errors": {}, "unknown": (), "resolved": (), "result": None, "never_read": False}
+    context = {**empty, **context, "types": TYPES, "form": form}
+    return console.show("explain.html", current="explain", status=status, **context)
 
 
 def _show_errors(console: Console, form: Mapping[str, str], errors: Mapping[str, str]) -> Response:
@@ -223,23 +217,20 @@ def _unknown_id(
     connection: Connection, field: str, record: type[Record], text: str, organization_id: str = ""
 ) -> UnknownId:
     kind = record.kind
-    with_id = {} if organization_id else find_by_id(connection, record, text, limit=_MAX_MATCHES)
+    if not may_be_stored(text):
+        return UnknownId(field, kind, False, (), False)
+    exact = [] if organization_id else with_id(connection, text, record, _MAX_MATCHES + 1)
+    exact = exact or search_exactly(connection, text, kind, organization_id)
     entries = {
-        (within, text): ListEntry(kind=kind, organization_id=within, item_id=text, name=name_of(found))
-        for (within, _), found in with_id.items()
-    }
-    hits: Sequence[SearchHit] = ()
-    if not entries and may_be_stored(text):
-        hits = search_exactly(connection, text, kind, organization_id)
-    is_match = bool(entries or hits)
-    if not is_match and may_be_stored(text):
-        hits = search(connection, text, kind, organization_id=organization_id)
-    for hit in hits:
-        name = f"{hit.label}, {hit.detail}" if hit.detail else hit.label
-        entries[hit.organization_id, hit.item_id] = ListEntry(
-            kind=kind, organization_id=hit.organization_id, item_id=hit.item_id, name=name
+        (hit.organization_id, hit.item_id): ListEntry(
+            kind=kind,
+            organization_id=hit.organization_id,
+            item_id=hit.item_id,
+            name=f"{hit.label}, {hit.detail}" if hit.detail else hit.label,
         )
-    if is_match:
+        for hit in exact or search(connection, text, kind, organization_id=organization_id)
+    }
+    if exact:
         return UnknownId(field, kind, True, list(entries.values())[:_MAX_MATCHES], len(entries) > _MAX_MATCHES)
     for entry in suggest(connection, kind, organization_id, text):
         entries.setdefault((entry.organization_id, entry.item_id), entry)

@@ -58,7 +58,7 @@ def search_page(console: Console) -> Response:
     names = RecordNames()
     if text and may_be_stored(text):
         limit = _MAX_OF_ONE_KIND if kind else DEFAULT_LIMIT
-        find = _with_id if is_short else _search
+        find = with_id if is_short else _search
         with console.reading() as connection:
             for record_type, heading in _SECTIONS:
                 if kind in {"", record_type.kind} and (hits := find(connection, text, record_type, limit + 1)):
@@ -124,13 +124,13 @@ def suggest(console: Console) -> Response:
 
 def _search(connection: Connection, text: str, record_type: type[Record], limit: int) -> list[SearchHit]:
     """The records with exactly this id, then those with this prefix."""
-    exact = _with_id(connection, text, record_type, limit)
+    exact = with_id(connection, text, record_type, limit)
     keys = {(hit.organization_id, hit.item_id) for hit in exact}
     hits = search(connection, text, record_type.kind, limit)
     return [*exact, *(hit for hit in hits if (hit.organization_id, hit.item_id) not in keys)][:limit]
 
 
-def _with_id(connection: Connection, text: str, record_type: type[Record], limit: int) -> list[SearchHit]:
+def with_id(connection: Connection, text: str, record_type: type[Record], limit: int) -> list[SearchHit]:
     """The records with exactly this id, as ``find_by_id`` finds them."""
     records = find_by_id(connection, record_type, text, limit=limit)
     return [
