@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, SerializerFunctionWrapHandler, field_serializer
 
 from app.access.kinds import KINDS
 from app.directory.spelling import resembling
@@ -90,6 +90,12 @@ class SourceBase(SettingsSection):
     """How much a read may remove. Default: ``directory.guard``."""
     changes: ChangesSettings | None = None
     """What an application may push to the source."""
+
+    @field_serializer("*", mode="wrap", when_used="json")
+    def _sets_are_sorted(self, value: object, dump: SerializerFunctionWrapHandler) -> Any:
+        # The order of a set differs between processes, and must not change the digest.
+        dumped = dump(value)
+        return sorted(dumped, key=str) if isinstance(value, set | frozenset) else dumped
 
     @property
     def source_name(self) -> str:

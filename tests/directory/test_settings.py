@@ -1,5 +1,8 @@
 """The settings of all kinds of sources, and their digests."""
 
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -60,6 +63,25 @@ def test_settings_without_effect_on_records_do_not_change_the_digest() -> None:
 
     assert digest() == digest(name="b", timeout=5, poll=60, full_every=7, guard={"count": 1})
     assert digest() != digest(path="b")
+
+
+def test_processes_compute_the_same_digest_of_settings_with_sets() -> None:
+    program = """
+from app.directory.settings import DirectorySettings
+from app.directory.source_settings import SourceBase
+csv = {"type": "csv", "path": "a", "kind": "grant", "null_is_absent": ["expiresAt", "accessType"]}
+print(DirectorySettings.model_validate({"sources": [csv]}).sources[0].digest)
+class PlugIn(SourceBase):
+    words: set[str]
+print(PlugIn(words={"one", "two", "three", "four"}).digest)
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(digests) == 1
 
 
 def test_each_source_has_its_own_timeout_or_the_default() -> None:
