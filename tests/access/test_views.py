@@ -283,13 +283,10 @@ def test_lookups_of_the_index_do_not_grow_with_context_fields(engine: Engine, in
 
 
 def test_hinted_folder_is_looked_up_among_many_grants(engine: Engine, open_view: OpenView) -> None:
-    lost = {"document_id": "lost", "folder_id": "missing", "access_type": "", "payload": PAYLOAD, "digest": ""}
-    with writing(engine) as connection:
-        connection.execute(insert(ACCESS_TABLES["document"]), [{"organization_id": "acme", **lost}])
     put_grant(engine, folder_id="folder-3", user_id="user-9")
     policy = DecisionPolicy(decision_ttl=0, unknown_document="inherit_folder")
     asked = PlainQuestion(
-        user_id="user-9", type="document", resource_id="lost", organization_id="acme", parent_folder_id="folder-3"
+        user_id="user-9", type="document", resource_id="new", organization_id="acme", parent_folder_id="folder-3"
     )
     with open_view([asked]) as view:
         assert decide(view, asked, NOW, policy).rule is Rule.OWN_GRANT

@@ -45,7 +45,8 @@ ANY_VALUE = "*"
 class QuestionLike(Protocol):
     """A question. For ``context``, ``resource_id`` is the document of the context.
 
-    ``parent_folder_id`` is a browser's hint. It is used only for unknown documents, if the policy allows it.
+    ``parent_folder_id`` is a browser's hint. It is used only for documents that do not exist, if the policy
+    allows it.
     ``context`` maps each requested field to one value, as text.
     """
 
@@ -84,7 +85,7 @@ class DecisionPolicy:
     public_role: AccessRole = AccessRole.VIEWER
     """The role of non-members on public resources."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
-    """``inherit_folder``: an unknown document is decided as if it were in the folder of the hint."""
+    """``inherit_folder``: a document that does not exist is decided as if it were in the folder of the hint."""
 
 
 class Rule(StrEnum):
@@ -241,21 +242,18 @@ def _find_resource(
 ) -> tuple[Document | None, str | None, Ancestry]:
     """The document, the folder in which the resource is, and the ancestry.
 
-    A document whose ancestry is broken is unknown: the hint then replaces it, if the policy accepts hints.
+    The hint decides about a document that does not exist, if the policy accepts hints. It comes from a browser, so it
+    never replaces the folders of a document that exists, even if they are unknown.
     """
     organization_id, resource_id = question.organization_id, question.resource_id
     if question.type == "folder":
         return None, resource_id, view.ancestry_of(organization_id, resource_id)
     document = view.document(organization_id, resource_id)
-    hint = question.parent_folder_id if policy.unknown_document == "inherit_folder" else None
     if document is not None:
         above = document.folder_id
-        ancestry = _TOP if above is None else view.ancestry_of(organization_id, above)
-        if ancestry.obstacle is None or hint is None:
-            return document, above, ancestry
-    if hint is None:
-        return None, None, _UNKNOWN
-    return None, hint, view.ancestry_of(organization_id, hint)
+        return document, above, _TOP if above is None else view.ancestry_of(organization_id, above)
+    hint = question.parent_folder_id if policy.unknown_document == "inherit_folder" else None
+    return None, hint, _UNKNOWN if hint is None else view.ancestry_of(organization_id, hint)
 
 
 def _decide_unknown(document: Document | None, ancestry: Ancestry) -> Decision:

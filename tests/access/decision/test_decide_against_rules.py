@@ -106,16 +106,15 @@ class Rulebook:
             return self.folders(question.organization_id, question.resource_id)
         document = self.document(question)
         if document:
-            return [document, *(self.folders(question.organization_id, document.folder_id) or [])]
+            folders = self.folders(question.organization_id, document.folder_id)
+            return None if folders is None else [document, *folders]
         if self.policy.unknown_document == "inherit_folder" and question.parent_folder_id:
             return self.folders(question.organization_id, question.parent_folder_id)
         return None
 
     def document(self, question: PlainQuestion) -> Any:
-        """The document that is asked for. None when it or a folder above it is unknown."""
-        organization_id = question.organization_id
-        document = self.find(Document, organization_id=organization_id, document_id=question.resource_id)
-        return document if document and self.folders(organization_id, document.folder_id) is not None else None
+        """The document that is asked for."""
+        return self.find(Document, organization_id=question.organization_id, document_id=question.resource_id)
 
     def folders(self, organization_id: str, above: str | None) -> list[Any] | None:
         """The folder and all above it. None when one of them is missing or comes twice."""
