@@ -54,13 +54,15 @@ class Invocation:
     """Whether the settings were loaded without a file."""
     settings_file: Path | None = None
     """The file that they were loaded from."""
+    environment: Mapping[str, str] | None = None
+    """The environment with settings. None: that of this process."""
 
     def configuration(self, *, server: bool = False) -> "Configuration[Settings]":
         """Loads the settings and configures the logs. Servers log more than commands."""
         from app.foundation.logs import configure_logs
         from app.settings import load_settings
 
-        configuration = load_settings(self.config, command_line=self.values)
+        configuration = load_settings(self.config, environment=self.environment, command_line=self.values)
         self.without_file = configuration.file is None
         self.settings_file = configuration.file
         log = configuration.settings.log

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from enum import Enum
-from os import geteuid, getpid
+from os import fsdecode, geteuid, getpid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,11 +38,13 @@ class UsherProcess:
     arguments: tuple[str, ...]
     folder: Path
     """Its working directory."""
+    environment: Mapping[str, str] | None = None
+    """None: not readable."""
 
     @property
     def config(self) -> Path | None:
-        """The settings file from its command line."""
-        path = self.option("--config")
+        """The settings file from its command line or environment."""
+        path = self.option("--config") or (self.environment or {}).get("USHER_CONFIG")
         return self.folder / path if path else None
 
     def option(self, name: str) -> str:
@@ -76,15 +78,19 @@ def health(invocation: Invocation, proc: Path) -> None:
     if not processes:
         started = "" if invocation.config is None else f" that was started with {invocation.config}"
         raise CommandError(f"no usher serve, worker or backend{started} runs here")
-    # The processes of one server have the same arguments, and are checked once.
+    # The processes of one server have the same arguments, folder and environment, and are checked once.
     distinct = {
-        process.pid if process.command is LongRunning.WORKER else process.arguments: process for process in processes
+        process.pid
+        if process.command is LongRunning.WORKER
+        else (process.arguments, process.folder.resolve(), frozenset((process.environment or {}).items())): process
+        for process in processes
     }
     for process in distinct.values():
         try:
             # Paths in the settings may be relative.
             with chdir(process.folder):
-                _check(process, replace(invocation, config=process.config).settings())
+                settings = replace(invocation, config=process.config, environment=process.environment).settings()
+                _check(process, settings)
         except OSError as error:
             raise CommandError(f"{process}: {error.strerror}") from error
         except CommandError as error:
@@ -166,7 +172,16 @@ def find_processes(proc: Path) -> Iterator[UsherProcess]:
             continue  # the process has ended
         command = command_of(arguments)
         if command is not None and pid != getpid():
-            yield UsherProcess(pid, command, arguments, entry / "cwd")
+            yield UsherProcess(pid, command, arguments, entry / "cwd", _environment(entry))
+
+
+def _environment(entry: Path) -> dict[str, str] | None:
+    """The environment with which a process was started. None if it is not readable."""
+    try:
+        variables = fsdecode((entry / "environ").read_bytes()).split("\0")
+    except OSError:
+        return None
+    return {name: value for name, equals, value in (variable.partition("=") for variable in variables) if equals}
 
 
 def command_of(arguments: Sequence[str]) -> LongRunning | None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import insert
 
+from app.cli import usher
 from app.commands.health import LongRunning, UsherProcess, command_of, health_url
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
@@ -113,6 +115,26 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
     beat(2, ago=190)
     assert ask("worker", "worker").startswith("usher worker (process 2): sent its last heartbeat 19")
     engine.dispose()
+
+
+def test_health_uses_the_environment_of_the_process(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, its = folder / "proc", folder / "its"
+    (proc / "7").mkdir(parents=True)
+    its.mkdir()
+    (its / "its.yaml").write_text("log: {level: error}\n")
+    (proc / "7" / "cmdline").write_bytes(b"python\0/opt/usher/bin/usher\0serve\0")
+    (proc / "7" / "environ").write_bytes(f"A=1\0USHER_CONFIG=its.yaml\0USHER_SERVER__PORT={port}\0".encode())
+    (proc / "7" / "cwd").symlink_to(its)
+    monkeypatch.setenv("USHER_CONFIG", "missing.yaml")
+
+    def ask(*options: str) -> str:
+        return CliRunner().invoke(usher, ["health", "--proc", str(proc), *options]).output
+
+    assert [ask(), ask("--config", "its/its.yaml")] == ["ok\n", "ok\n"]
+    (proc / "7" / "environ").write_bytes(b"USHER_CONFIG=its.yaml\0USHER_SERVER__PORT=1\0")
+    assert "http://127.0.0.1:1/healthz" in ask("--config", "its/its.yaml")
+    (proc / "7" / "environ").unlink()
+    assert "missing.yaml" in ask()
 
 
 @pytest.mark.extended
