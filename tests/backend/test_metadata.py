@@ -67,3 +67,48 @@ def test_stored_metadata_has_a_limit(tenant: Caller, name: str, longest: str) ->
     assert refused["message"] == f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
     # A value that does not increase the length is accepted.
     assert update(note1="")["success"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_update_merges_items_with_one_id_and_stores_all_or_nothing(tenant: Caller, name: str) -> None:
+    kind = KINDS[name]
+    tenant("add_organizations", organizations=[ORGANIZATION])
+    tenant(kind.add, **kind.fields, **{name: [{kind.key: "one"}]})
+
+    def update(*items: dict[str, Any]) -> bool:
+        results = tenant(kind.update, **kind.fields, **{name: [{kind.key: "one"} | item for item in items]})
+        succeeded: bool = results["one"]["success"]
+        return succeeded
+
+    values = [{f"note{number}": LONGEST[9:]} for number in range(limits.STORED_METADATA_BYTES // limits.METADATA_BYTES)]
+    assert not update(*values, {"further": LONGEST[9:]}, {"name": "One"})
+    # All of them together would be too long if one of the first update were stored.
+    assert update(*values, {"note1": "new"})
+    assert update({"further": LONGEST[9:]})
+    assert not update({"last": LONGEST[9:]})
+
+
+def test_an_update_of_a_folder_fails_if_one_of_its_items_does(tenant: Caller) -> None:
+    tenant("add_folder", organizationId="acme", createOrganization=True, folders=[{"folderId": "f"}, {"folderId": "g"}])
+
+    def update(*items: dict[str, Any]) -> Any:
+        return tenant("update_folder", organizationId="acme", folders=[{"folderId": "f"} | item for item in items])["f"]
+
+    bad, good = {"parentFolderId": "missing"}, {"folderName": "new", "color": "red"}
+    for items in ((bad, good), (good, bad)):
+        assert update(*items)["message"] == "Parent folder does not exist."
+        assert tenant("get_folders", organizationId="acme", folderId="f")[0]["folderName"] == "f"
+    assert update({"parentFolderId": "g"}, good)["success"]
+    (folder,) = tenant("get_folders", organizationId="acme", folderId="f")
+    assert (folder["parentFolderId"], folder["folderName"], folder["color"]) == ("g", "new", "red")
+
+
+def test_an_update_never_opens_a_document_by_an_invalid_access_type(tenant: Caller) -> None:
+    tenant("add_organizations", organizations=[ORGANIZATION])
+    tenant("add_documents", **ORGANIZATION, documents=[{"documentId": "d"}])
+    tenant(
+        "update_documents",
+        **ORGANIZATION,
+        documents=[{"documentId": "d", "accessType": "restricted"}, {"documentId": "d", "accessType": "open"}],
+    )
+    assert tenant("get_documents", **ORGANIZATION)[0]["accessType"] == "restricted"

@@ -9,8 +9,10 @@ from typing import TypeVar
 import orjson
 
 from app.contract import limits
+from app.contract.base import WithMetadata
 
 ItemT = TypeVar("ItemT")
+WithMetadataT = TypeVar("WithMetadataT", bound=WithMetadata)
 
 Results = dict[str, Mapping[str, object]]
 """``result.data`` of a batch: the outcome of each item, by id."""
@@ -63,3 +65,17 @@ def by_id(items: Iterable[ItemT], id_field: str) -> dict[str, ItemT]:
     for item in items:
         items_by_id.setdefault(getattr(item, id_field), item)
     return items_by_id
+
+
+def merged_by_id(items: Iterable[WithMetadataT], id_field: str) -> dict[str, WithMetadataT]:
+    """The items by the attribute ``id_field``. Several items with one id become one, with the last value of each field.
+
+    The result is not validated again: the metadata of several items may exceed the limit for one."""
+    merged: dict[str, WithMetadataT] = {}
+    for item in items:
+        item_id = getattr(item, id_field)
+        declared = {name: value for name in type(item).model_fields if (value := getattr(item, name)) is not None}
+        merged[item_id] = together = merged.get(item_id, item).model_copy(update=declared)
+        if together.model_extra is not None:
+            together.model_extra.update(item.unknown_fields())
+    return merged

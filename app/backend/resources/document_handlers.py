@@ -6,7 +6,7 @@ from typing import get_args
 from sqlalchemy import Connection, Row, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import Results, all_failed, by_id, done, merge_payload, per_id
+from app.backend.http.results import Results, all_failed, by_id, done, merge_payload, merged_by_id, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
@@ -67,21 +67,23 @@ def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Re
 
 def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
     scope = call.scope
-    document_ids = {document.document_id for document in call.request.documents}
+    documents = merged_by_id(call.request.documents, "document_id")
     query = select(DOCUMENT.c.document_id, DOCUMENT.c.payload, DOCUMENT.c.own_access_type).where(
-        within_ids(connection, scope, DOCUMENT.c.document_id, document_ids)
+        within_ids(connection, scope, DOCUMENT.c.document_id, documents)
     )
     stored = connection.execute(query).all()
     payloads = {row.document_id: json_columns.load_object(row.payload) for row in stored}
     access_types = {row.document_id: row.own_access_type for row in stored}
-    results: Results = {}
-    for document in call.request.documents:
-        document_id = document.document_id
-        result = results[document_id] = merge_payload(
+    results: Results = {
+        document_id: merge_payload(
             document_id, payloads.get(document_id), _payload(document), missing=NO_DOCUMENT, updated="Document updated."
         )
-        if result["success"]:
-            access_types[document_id] = _access_type(document) or access_types[document_id]
+        for document_id, document in documents.items()
+    }
+    # The last valid one of several items with one id.
+    for document in call.request.documents:
+        if results[document.document_id]["success"]:
+            access_types[document.document_id] = _access_type(document) or access_types[document.document_id]
     rows = [
         scope.payload_row(payload, call.now, document_id=document_id, own_access_type=access_types[document_id])
         for document_id, payload in payloads.items()

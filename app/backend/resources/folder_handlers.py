@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from sqlalchemy import Connection, Row, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large
+from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large, merged_by_id
 from app.backend.resources.containers import (
     NO_FOLDER,
     NO_ORGANIZATION,
@@ -75,19 +75,20 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
 def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Reply:
     """Changes the fields of folders, and moves those with a parent in the request."""
     tree = FolderTree(connection, call.scope, call.backend.settings.default_access_type)
-    moves = {folder.folder_id for folder in call.request.folders if folder.parent_folder_id is not None}
-    targets = {stored_parent(folder.parent_folder_id) for folder in call.request.folders} - {TOP}
-    tree.load({folder.folder_id for folder in call.request.folders} | targets)
+    folders = merged_by_id(call.request.folders, "folder_id")
+    moves = {folder_id for folder_id, folder in folders.items() if folder.parent_folder_id is not None}
+    targets = {stored_parent(folder.parent_folder_id) for folder in folders.values()} - {TOP}
+    tree.load(folders.keys() | targets)
     if moves:
         tree.load_below(moves)
     results: Results = {}
-    for folder in call.request.folders:
+    for folder_id, folder in folders.items():
         try:
             _update(tree, folder)
         except FolderTreeError as error:
-            results[folder.folder_id] = failed(folder.folder_id, str(error))
+            results[folder_id] = failed(folder_id, str(error))
         else:
-            results[folder.folder_id] = done(folder.folder_id, "Folder updated.")
+            results[folder_id] = done(folder_id, "Folder updated.")
     tree.recompute()
     tree.save(call.now)
     return Reply("Folders processed.", results)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy import Connection, Row, Select, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import Results, by_id, merge_payload, per_id
+from app.backend.http.results import Results, by_id, merge_payload, merged_by_id, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import ORGANIZATION
 from app.backend.scope import Scope, delete_of_organizations
@@ -52,16 +52,15 @@ def add_organizations(call: Call[AddOrganizationsRequest], connection: Connectio
 
 
 def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Connection) -> Reply:
-    items = call.request.organizations
+    items = merged_by_id(call.request.organizations, "organization_id")
     api_key_id = call.principal.api_key_id
-    stored = connection.execute(_query(connection, api_key_id, {item.organization_id for item in items})).all()
+    stored = connection.execute(_query(connection, api_key_id, items)).all()
     payloads = {row.organization_id: json_columns.load_object(row.payload) for row in stored}
     disabled = {row.organization_id: row.disabled for row in stored}
     results: Results = {}
-    for item in items:
-        item_id, stored_payload = item.organization_id, payloads.get(item.organization_id)
+    for item_id, item in items.items():
         result = results[item_id] = merge_payload(
-            item_id, stored_payload, _payload(item), missing=NO_ORGANIZATION, updated="Organization updated."
+            item_id, payloads.get(item_id), _payload(item), missing=NO_ORGANIZATION, updated="Organization updated."
         )
         if result["success"] and item.disabled is not None:
             disabled[item_id] = item.disabled

@@ -6,7 +6,17 @@ from sqlalchemy import Connection, Select, delete, select, union
 
 from app.backend import scope as scopes
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large, per_id
+from app.backend.http.results import (
+    TOO_LARGE,
+    Results,
+    all_failed,
+    by_id,
+    done,
+    failed,
+    grows_too_large,
+    merged_by_id,
+    per_id,
+)
 from app.backend.resources import user_entries
 from app.backend.resources.containers import (
     NO_FOLDER,
@@ -57,17 +67,18 @@ def add_users(call: Call[AddUsersRequest], connection: Connection) -> Reply:
 def update_users(call: Call[UpdateUsersRequest], connection: Connection) -> Reply:
     scope = call.scope
     container = _container(call.request)
-    entries = user_entries.load(connection, scope, container, {user.user_id for user in call.request.users}, call.now)
+    users = merged_by_id(call.request.users, "user_id")
+    entries = user_entries.load(connection, scope, container, users, call.now)
     results: Results = {}
-    for user in call.request.users:
-        entry = entries.get(user.user_id)
+    for user_id, user in users.items():
+        entry = entries.get(user_id)
         if entry is None:
-            results[user.user_id] = failed(user.user_id, NO_USER)
+            results[user_id] = failed(user_id, NO_USER)
         elif grows_too_large(entry.payload, _payload(user)):
-            results[user.user_id] = failed(user.user_id, TOO_LARGE)
+            results[user_id] = failed(user_id, TOO_LARGE)
         else:
             _update(entry, user)
-            results[user.user_id] = done(user.user_id, "User updated.")
+            results[user_id] = done(user_id, "User updated.")
     user_entries.save(connection, [user_entries.row(scope, container, entry, call.now) for entry in entries.values()])
     return Reply("User(s) updated successfully.", results)
 
