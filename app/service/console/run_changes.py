@@ -34,6 +34,7 @@ _LIMITS = {
     "delete_percent": "limit {allowed:g} %",
     "organization": "deleting an organization always asks",
     "covers_held": "contains held items",
+    "foreign": "contains items of other systems",
 }
 """The limit of a hold → how pages show it."""
 

@@ -6,6 +6,7 @@ which converts items into calls.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from app.client.client import BackendClient
@@ -117,6 +118,25 @@ class BackendReads:
                 else:
                     yield _user(container.kind, container.organization_id, container.container_id, user)
 
+    def folders_below(self, organization_id: str, folder_id: str) -> list[Observed]:
+        """The folders below a folder, at any depth. None if the backend cannot return them, or has no such folder."""
+        self._before_call()
+        request = GetFoldersRequest(organization_id=organization_id, folder_id=folder_id)
+        found: list[Observed] = []
+        with _missing_is_empty():
+            found += _folders(organization_id, self._client.call(contract.GET_FOLDERS, request).data)
+        return found
+
+    def documents_in(self, organization_id: str, folder_id: str) -> list[str]:
+        """The ids of the documents in a folder, without those in its subfolders. None as in ``folders_below``."""
+        request = GetDocumentsRequest(organization_id=organization_id, folder_id=folder_id, page_size=_PAGE_SIZE)
+        ids: list[str] = []
+        with _missing_is_empty():
+            for answer in self._client.pages(contract.GET_DOCUMENTS, request):
+                self._before_call()
+                ids += [document.id for document in answer.data]
+        return ids
+
     def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
         """Pages of users. A container that does not exist has none."""
         self._before_call()
@@ -136,6 +156,18 @@ class BackendReads:
     def _note_unsupported(self, operation: str, kind: Kind) -> None:
         self._capabilities.missing.add(operation)
         self.unread.add(kind)
+
+
+@contextmanager
+def _missing_is_empty() -> Iterator[None]:
+    """Ends the block if the backend lacks the operation or the object."""
+    try:
+        yield
+    except OperationMissing:
+        return
+    except BackendRefused as error:
+        if error.status is not Status.NOT_FOUND:
+            raise
 
 
 def _organization(seen: Organization) -> Observed:

@@ -47,9 +47,9 @@ class Hold:
     """The number of items of other kinds that would be deleted with them."""
     in_ledger: int
     """The number of items of the kind in the ledger."""
-    limit: Literal["delete_count", "delete_percent", "organization", "covers_held", ""] = ""
-    """``organization``: every delete of one is held. ``covers_held``: they cover held items. Empty in plans of older
-    versions."""
+    limit: Literal["delete_count", "delete_percent", "organization", "covers_held", "foreign", ""] = ""
+    """``organization``: every delete of one is held. ``covers_held``: they cover held items. ``foreign``: they
+    include items that the plan does not delete. Empty in plans of older versions."""
     allowed: float | None = None
     """The value of ``delete_count`` or ``delete_percent``."""
     reason: str

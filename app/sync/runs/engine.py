@@ -36,12 +36,14 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
+from app.sync.apply.backend_reads import BackendReads
 from app.sync.apply.calls import CallSender
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import BatchSender
+from app.sync.apply.shared_containers import hold_shared
 from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
@@ -344,7 +346,7 @@ class SyncEngine:
     def _plan(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> Plan:
         run = context.run
         if run.approved_at is None and run.requested_plan_id is not None:
-            return self._stored_plan(run.requested_plan_id, ledger)
+            return self._stored_plan(context, run.requested_plan_id, ledger)
         if run.approved_at is not None:
             context.before = without_held(run.counts)
         request = PlanRequest(
@@ -361,7 +363,13 @@ class SyncEngine:
         plan = make_plan(context.engine, request, random=self.random)
         if run.retry:
             self._report_retried(context, plan)
-        return plan
+        is_limited = request.limits is not None and request.approving is None
+        return self._hold_shared(context, context.engine, plan) if is_limited else plan
+
+    def _hold_shared(self, context: RunContext, engine: Engine, plan: Plan) -> Plan:
+        """Holds deletes that include items of other systems."""
+        reads = BackendReads(context.client, context.capabilities, before_call=lambda: check_gate(context, context.run))
+        return hold_shared(engine, plan, reads, threads=self.backend_settings.max_in_flight)
 
     def _report_retried(self, context: RunContext, plan: Plan) -> None:
         """Reports how many failed items are retried."""
@@ -380,7 +388,7 @@ class SyncEngine:
             f" {parked} parked {'item' if parked == 1 else 'items'} will be tried now"
         )
 
-    def _stored_plan(self, plan_id: str, ledger: Ledger) -> Plan:
+    def _stored_plan(self, context: RunContext, plan_id: str, ledger: Ledger) -> Plan:
         with writing(self.engine) as connection:
             plan_unsupported_again(connection, plan_id)
             plan = load_plan(connection, plan_id)
@@ -390,7 +398,7 @@ class SyncEngine:
         if not is_up_to_date(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
             raise EndedError(Ending(stale_sentence(plan_id), cancelled=True))
-        return plan
+        return plan if limits is None else self._hold_shared(context, self.engine, plan)
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
         calls = CallSender(BackendWrites(context.client), context.capabilities, context.gate)
