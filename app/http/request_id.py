@@ -7,6 +7,7 @@ one line per request.
 import logging
 import re
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ def _caller_fields() -> dict[str, str]:
 
 
 def _level(path: str, status: int, quiet: Collection[str]) -> int:
-    if status >= 500:
+    if status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED:
         return logging.ERROR
     if status >= 400:
         return logging.WARNING

@@ -8,6 +8,8 @@ import structlog
 from flask import Flask
 from structlog.testing import capture_logs
 
+from app.contract.errors import Unimplemented
+
 
 def test_request_id_of_the_caller_comes_back(app: Flask) -> None:
     answer = app.test_client().get("/healthz", headers={"X-Request-Id": "abc-123"})
@@ -58,6 +60,15 @@ def test_access_line_contains_the_result(app: Flask) -> None:
         "status": 200,
         "bytes": 7,
     }
+
+
+def test_request_for_an_operation_that_is_not_implemented_is_no_error(
+    app: Flask, fails_with: Callable[[Exception], None]
+) -> None:
+    fails_with(Unimplemented("no"))
+    with capture_logs() as lines:
+        assert app.test_client().get("/fail").status_code == 501
+    assert lines[-1]["log_level"] == "warning"
 
 
 @pytest.mark.parametrize(("path", "level"), [("/healthz", "debug"), ("/nowhere", "warning"), ("/fail", "error")])

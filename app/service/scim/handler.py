@@ -9,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 from scim2_models import InvalidValueException, PatchOp, PatchOperation, Resource, ResourceType
 from scim2_server.conditions import Conditions
 from scim2_server.handler import ScimHandler
 from scim2_server.requests import ScimRequest
 from scim2_server.responses import ScimResponse
+from scim2_server.service import scim_exception_of
 
 from app.directory.connectors.scim.objects import GROUP
 from app.service.scim.member_changes import MemberChange, split_member_changes
@@ -29,6 +31,8 @@ MAX_EXPRESSION = 8_000
 _UNSTORABLE = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})", re.IGNORECASE)
 """Escapes in filters of characters that databases do not store."""
 
+_INSTANCE = re.compile(r"a valid dictionary or instance of \w+")
+
 
 class RequestHandler(ScimHandler):
     """The library's handler, with limits, and with changes of members in the database."""
@@ -40,7 +44,14 @@ class RequestHandler(ScimHandler):
         # Without these parameters the response has no body.
         self._returns_members = bool({"attributes", "excludedAttributes"} & set(request.query))
         _check_operations(request.body)
-        return super().patch(request)
+        try:
+            return super().patch(request)
+        except InvalidValueException as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            # Its text has several lines, with the names of classes.
+            detail = _INSTANCE.sub("an object", scim_exception_of(error.__cause__).detail)
+            raise InvalidValueException(detail=detail) from None
 
     def search_with_body(self, request: ScimRequest) -> ScimResponse:
         check_expressions(_fields(orjson.loads(request.body), "filter"))
@@ -88,10 +99,12 @@ class RequestHandler(ScimHandler):
 
 
 def _check_operations(body: bytes) -> None:
-    """Raises ``InvalidValueException`` for a PATCH that would take long."""
+    """Raises ``InvalidValueException`` for a PATCH without operations, and for one that would take long."""
     for operations in _fields(orjson.loads(body), "operations"):
         if not isinstance(operations, list):
             continue
+        if not operations:
+            raise InvalidValueException(detail="a PATCH must have at least one operation")
         if len(operations) > MAX_OPERATIONS:
             raise InvalidValueException(detail=f"a PATCH must have at most {MAX_OPERATIONS:,} operations")
         for operation in operations:

@@ -125,6 +125,26 @@ def test_operations(directory: Directory, operations: list[dict[str, Any]]) -> N
     assert directory.call("GET", f"/Groups/{group}").get_json()["members"] == [{"value": "x"}]
 
 
+@pytest.mark.parametrize(
+    ("operations", "detail"),
+    [
+        ([], "a PATCH must have at least one operation"),
+        (
+            [{"op": "replace", "path": "active", "value": "perhaps"}],
+            "Input should be a valid boolean, unable to interpret input: active",
+        ),
+        ([{"op": "replace", "value": {"name": {"formatted": 3}}}], "Input should be a valid string: formatted"),
+        ([{"op": "replace", "path": "emails", "value": "x"}], "Input should be an object: emails[0]"),
+    ],
+    ids=range(4),
+)
+def test_the_reason_is_one_plain_line(directory: Directory, operations: list[dict[str, Any]], detail: str) -> None:
+    ada = directory.user("ada")
+    answer = directory.call("PATCH", f"/Users/{ada}", {"schemas": [PATCH], "Operations": operations})
+    _check_error(answer, 400)
+    assert (answer.get_json()["scimType"], answer.get_json()["detail"]) == ("invalidValue", detail)
+
+
 def test_a_long_filter_in_a_body(directory: Directory) -> None:
     schema = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
     body = {"schemas": [schema], "Filter": " or ".join(['userName eq "a"'] * 500)}
