@@ -12,6 +12,8 @@ Sleep = Callable[[float], None]
 """Waits the given number of seconds."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_MS = 10**11
+"""In March 1973. A caller's smaller number is a year, or seconds."""
 
 
 def utc_now() -> datetime:
@@ -32,7 +34,8 @@ def from_epoch_ms(milliseconds: int) -> datetime:
 
 
 def parse_time(value: object) -> datetime:
-    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds. Raises ``ValueError`` with advice."""
+    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds from ``FIRST_MS``. Raises ``ValueError`` with
+    advice."""
     try:
         moment = _moment(value)
     except (ValueError, OverflowError):
@@ -48,8 +51,9 @@ def _moment(value: object) -> datetime | None:
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         moment = datetime.fromisoformat(value)
         return None if moment.tzinfo is None else moment.astimezone(UTC)
-    if isinstance(value, str) or (type(value) is int and value >= 0):
-        return from_epoch_ms(int(value))
+    if isinstance(value, str) or type(value) is int:
+        milliseconds = int(value)
+        return from_epoch_ms(milliseconds) if milliseconds >= FIRST_MS else None
     return None
 
 

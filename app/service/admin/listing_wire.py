@@ -14,13 +14,15 @@ from app.access.listing.page import AccessEntry, Openness
 from app.access.listing.resources import RESOURCE_TYPES
 from app.access.records import AccessRole, AccessType, ResourceKind
 from app.contract.base import AsWhole, Id, PageToken
-from app.foundation.clock import epoch_ms, parse_time
+from app.foundation.clock import FIRST_MS, epoch_ms, parse_time
 from app.service.admin.body import NOT_EMPTY, StrictRequest
 
 PAGE_ROWS = 100
 MAX_PAGE_ROWS = 1000
 
-TIME_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}]}
+TIME_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": FIRST_MS}]
+}
 """A time as ISO 8601 text with a zone, or epoch milliseconds."""
 
 _Role = Annotated[Literal["viewer", "editor"] | None, Field(description="Only access with exactly this role.")]
