@@ -77,6 +77,9 @@ def _why_gone(kind: Kind, containers: str) -> str:
     return f"CASE {cases} ELSE COALESCE({expired}, '') END"
 
 
+# A time in the future was stored while the clock was ahead.
+_GONE_SINCE = "CASE WHEN l.gone_at < :now THEN l.gone_at ELSE :now END"
+
 _GONE = """
 INSERT INTO diff
 SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest, l.parent_id, l.access_type,
@@ -87,9 +90,9 @@ SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest
   CASE WHEN p.cover_kind <> '' THEN p.cover_id WHEN p.kind <> '' THEN p.item_id
        WHEN o.kind <> '' THEN o.item_id ELSE '' END,
   -- status and message
-  CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'waiting' ELSE 'planned' END,
-  CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'kept for the grace period, until '
-    || @minute(COALESCE(l.gone_at, :now) + :now - :grace_since) ELSE '' END,
+  CASE WHEN {since} > :grace_since THEN 'waiting' ELSE 'planned' END,
+  CASE WHEN {since} > :grace_since THEN 'kept for the grace period, until '
+    || @minute({since} + :now - :grace_since) ELSE '' END,
   {why}
 FROM {ledger}
 LEFT JOIN diff o ON o.kind = 'organization' AND o.organization_id = l.organization_id AND o.container_id = ''
@@ -162,7 +165,8 @@ SELECT l.ledger_id, l.kind, l.organization_id, l.container_id, l.item_id, l.dige
   l.access_role, l.disabled, l.certain, :now
 FROM diff s CROSS JOIN ledger_item l
 WHERE s.aspects = {gone} AND l.ledger_id = :ledger_id AND l.kind = s.kind AND l.organization_id = s.organization_id
-  AND l.container_id = s.container_id AND l.item_id = s.item_id AND l.gone_at IS NULL
+  AND l.container_id = s.container_id AND l.item_id = s.item_id
+  AND (l.gone_at IS NULL OR l.gone_at > :now)
 ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET gone_at = excluded.gone_at
 """
 
@@ -203,6 +207,7 @@ def find_deletes(
             kind=kind,
             container_kind=Kind.FOLDER if kind is Kind.DOCUMENT else CONTAINERS.get(kind, ""),
             container_column="parent_id" if kind is Kind.DOCUMENT else "container_id",
+            since=_GONE_SINCE,
             why=_why_gone(kind, containers(selection)),
             ledger=_ledger(selection),
             within=_within(selection),

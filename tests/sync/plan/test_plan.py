@@ -462,6 +462,17 @@ def test_plan_waits_for_the_grace_period(world, new_directory, now):
     assert world.plan(grace=60, now=now + timedelta(days=1)).counts == {"documentUser": {"delete": {"waiting": 1}}}
 
 
+def test_a_grace_period_that_began_in_the_future_begins_now(world, new_directory, now):
+    world.set_directory(new_directory().organization("acme").document("acme", "d"))
+    world.apply(world.plan())
+    world.set_directory(new_directory().organization("acme"))
+    world.plan(grace=60, now=now + timedelta(days=1))
+
+    assert world.plan(grace=0, now=now).counts == {"document": {"delete": {"planned": 1}}}
+    assert world.plan(grace=60, now=now).counts == {"document": {"delete": {"waiting": 1}}}
+    assert world.plan(grace=60, now=now + timedelta(seconds=60)).counts == {"document": {"delete": {"planned": 1}}}
+
+
 def test_plan_keeps_a_folder_while_something_in_it_is_kept(world, new_directory, now):
     world.set_directory(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
     world.apply(world.plan())
