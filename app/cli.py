@@ -1,8 +1,18 @@
 """The command ``usher``."""
 
+# ruff: noqa: E402 - Ctrl-C while modules are imported ends the process without a traceback.
+
+import signal
+
+_on_interrupt = signal.getsignal(signal.SIGINT)
+if _on_interrupt is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import click
 
 from app.commands.frame import UsherCommands
+
+signal.signal(signal.SIGINT, _on_interrupt)
 
 COMMANDS = {
     "demo": ("app.commands.demo.command:demo", "Run everything on this machine, from scratch, with a sample company."),

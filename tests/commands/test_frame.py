@@ -1,6 +1,7 @@
 """Behaviour that all commands share."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -263,3 +264,31 @@ def in_a_process(*arguments: str) -> list[str]:
     )
     assert "Traceback" not in process.stderr
     return process.stdout.splitlines()
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[1]))
+sys.meta_path.insert(0, Interrupt())
+import app.cli
+assert signal.getsignal(signal.SIGINT) is getattr(signal, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(("handler", "status"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
+def test_an_interrupt_during_imports_prints_no_traceback(handler: str, status: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, handler]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout + result.stderr) == (status, "")
+
+
+def test_imports_restore_the_handler_of_interrupts() -> None:
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import app.cli;"
+    code += "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", code], check=True)
