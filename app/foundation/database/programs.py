@@ -103,6 +103,9 @@ def has_shared_version_table(connection: Connection, program: Program) -> bool:
     owner = owner_of(tables)
     if owner is not None and owner != program:
         raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", program))
+    if owner is None and connection.dialect.name == "sqlite" and tables - {SHARED_VERSION_TABLE}:
+        # A database of PostgreSQL may be shared.
+        raise ForeignDatabaseError(_refusal("holds the tables of other software", program))
     if program.version_table in tables or SHARED_VERSION_TABLE not in tables:
         return False
     if owner is None and revision_in(connection, SHARED_VERSION_TABLE):

@@ -283,6 +283,17 @@ def test_a_database_of_other_software_is_refused(database_url: str) -> None:
     engine.dispose()
 
 
+def test_a_sqlite_file_of_other_software_is_refused_and_left_alone(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/other.db")
+    with writing(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE bookmarks (id INTEGER)")
+    for migrations in (STORE_MIGRATIONS, BACKEND_MIGRATIONS):
+        with pytest.raises(ForeignDatabaseError, match="holds the tables of other software"):
+            upgrade(engine, migrations)
+    assert inspect(engine).get_table_names() == ["bookmarks"]
+    engine.dispose()
+
+
 def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_path: Path) -> None:
     engine = open_engine(database_url)
     make_at(engine, STORE_MIGRATIONS, "0002", tmp_path)
