@@ -303,15 +303,17 @@ def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> R
     for option in options:
         # A name may contain an equals sign.
         name = next((name for name in names if option.startswith(f"{name}=")), None)
-        if name is None and len(options) == 1:
+        if name is None and len(options) == 1 and ("=" not in option or Path(option).exists()):
             return replace_all_sources(directory, Replacement(Path(option), option))
         if name is None:
-            raise CommandError(
-                f"--directory {option}: write several as NAME=FILE, with the names of sources: {', '.join(names)}"
-            )
+            unknown = option.rpartition("=")[0]
+            problem = f"no source is called {unknown}" if unknown else "write several as NAME=FILE"
+            raise CommandError(f"--directory {option}: {problem}; the sources are: {', '.join(names)}")
         if name in files:
             raise CommandError(f"--directory: {name} is given twice")
         file = option.removeprefix(f"{name}=")
+        if not file:
+            raise CommandError(f"--directory {option}: a file is missing")
         files[name] = Replacement(Path(file), file)
     return replace_sources(directory, files)
 

@@ -436,7 +436,9 @@ def test_plan_replaces_all_sources_or_one(usher_with_backend: Usher, folder: Pat
     ("given", "message"),
     [
         (["missing.yaml"], "missing.yaml: No such file or directory"),
-        (["a.yaml", "b.yaml"], "--directory a.yaml: write several as NAME=FILE, with the names of sources: dir"),
+        (["a.yaml", "b.yaml"], "--directory a.yaml: write several as NAME=FILE; the sources are: directory.yaml"),
+        (["nope=a.yaml"], "--directory nope=a.yaml: no source is called nope; the sources are: directory.yaml"),
+        (["directory.yaml="], "--directory directory.yaml=: a file is missing"),
         (["directory.yaml=a", "directory.yaml=b"], "--directory: directory.yaml is given twice"),
         ([""], "--directory : not the path of a file"),
     ],

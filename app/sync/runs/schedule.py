@@ -47,6 +47,8 @@ def trigger_of(schedule: str, timezone: str) -> BaseTrigger:
     if seconds is not None:
         return IntervalTrigger(seconds=seconds, start_date=EPOCH, timezone=zone)
     fields = schedule.split()
+    if fields[:1] == ["every"]:
+        raise ScheduleError(f"is not an interval: a number from 1 to 999999, and s, m, h or d; {_FIX}")
     if len(fields) != 5:
         raise ScheduleError(f"has {len(fields)} fields; {_FIX}")
     minute, hour, day, month, weekday = fields

@@ -48,6 +48,12 @@ def test_trigger_refuses_what_is_no_schedule(schedule: str) -> None:
         trigger_of(schedule, "UTC")
 
 
+@pytest.mark.parametrize("schedule", ["every 0s", "every 15 minutes", "every"])
+def test_trigger_names_the_fault_of_an_interval(schedule: str) -> None:
+    with pytest.raises(ScheduleError, match="is not an interval: a number from 1 to 999999, and s, m, h or d; write "):
+        trigger_of(schedule, "UTC")
+
+
 def test_trigger_refuses_unknown_time_zones() -> None:
     with pytest.raises(ScheduleError, match="Europe/Berlin"):
         trigger_of("* * * * *", "Mars/Base")
