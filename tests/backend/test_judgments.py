@@ -105,6 +105,7 @@ def test_search_ranks_by_meaning(tenant: Caller, add: Callable[..., None]) -> No
         "scope": "apiKey",
         "agent": None,
     }
+    assert "confidence" not in result["results"][1]
     assert ids(search(tenant, query="price", embeddingType="content"))[0] == "tone"
     # A judgment without content is in scope, but not found by its content.
     content = search(tenant, query="liability", embeddingType="content")
