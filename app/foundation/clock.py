@@ -34,8 +34,10 @@ def from_epoch_ms(milliseconds: int) -> datetime:
 
 
 def parse_time(value: object) -> datetime:
-    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds from ``FIRST_MS``. Raises ``ValueError`` with
-    advice."""
+    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds from ``FIRST_MS``.
+
+    Raises ``ValueError`` with advice.
+    """
     try:
         moment = _moment(value)
     except (ValueError, OverflowError):
