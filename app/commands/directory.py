@@ -102,8 +102,8 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     Decisions follow at once. Needs no backend. Sources that can report changes are asked for them only, until
     full_every has passed, or with --full.
 
-    Exit code 0: done, 3: a source could not be read, was read partially, or is no longer configured; its last good data
-    stays in force.
+    Exit code 0: done, 3: a source could not be read, was read partially, or is no longer configured; records that were
+    not read are not removed.
     """
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import require_sources

@@ -144,7 +144,7 @@ def test_empty_replacement_of_the_only_source_denies_nobody(usher_read: Usher, f
         "revision 1: nothing changed",
         (
             "not complete: no source could be read and source directory.yaml is no longer configured;"
-            " their last good data stays in force"
+            " records that were not read are not removed"
         ),
     ]
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
@@ -160,7 +160,7 @@ def test_forget_removes_records(usher_read: Usher, folder: Path) -> None:
     refreshed = usher_read("directory", "refresh")
     assert (refreshed.exit_code, refreshed.stdout.splitlines()[-1]) == (
         3,
-        "not complete: source directory.yaml is no longer configured; its last good data stays in force",
+        "not complete: source directory.yaml is no longer configured; records that were not read are not removed",
     )
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "check").exit_code == 1

@@ -495,7 +495,7 @@ def test_last_line_names_incomplete_sources(
         3,
         (
             "not complete: source cut.jsonl was read partially, source gone.yaml could not be read, and source old.yaml"
-            " is no longer configured; their last good data stays in force"
+            " is no longer configured; records that were not read are not removed"
         ),
     ), result.output
     assert usher_with_backend(*command, "--json").exit_code == 3

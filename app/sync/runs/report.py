@@ -76,8 +76,7 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
     parts += [f"source {name} is no longer configured" for name in retained]
     if not parts:
         return None
-    whose = "its" if len(parts) == 1 else "their"
-    return f"not complete: {enumerated(parts)}; {whose} last good data stays in force"
+    return f"not complete: {enumerated(parts)}; records that were not read are not removed"
 
 
 def incomplete_run(report: "RunReport", sources: int) -> str | None:
