@@ -131,6 +131,8 @@ class CsvSourceSettings(_ContentSettings):
     def _rules_fit(self) -> "CsvSourceSettings":
         if self.map and self.kind is not None:
             raise ValueError("kind and map exclude each other: the rows are records of one kind, or objects for rules")
+        if self.map and (self.null_is_absent or self.timezone != "UTC"):
+            raise ValueError("null_is_absent and timezone have no effect with map, whose values are text; remove them")
         check_rule_sets(self.map, [ROWS])
         for number, rule in enumerate(self.map, start=1):
             if rule.each is not None:

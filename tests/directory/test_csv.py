@@ -339,6 +339,11 @@ def test_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
         ({"kind": "users"}, "did you mean user"),
         ({"timezone": "Mars"}, "not a time zone"),
         ({"kind": "user", "map": [{"from": "rows", "fill": {"userId": "it.id"}}]}, "kind and map exclude each other"),
+        (
+            {"null_is_absent": ["expiresAt"], "map": [{"from": "rows", "fill": {"userId": "it.id"}}]},
+            "no effect with map",
+        ),
+        ({"timezone": "Europe/Berlin", "map": [{"from": "rows", "fill": {"userId": "it.id"}}]}, "no effect with map"),
         ({"map": [{"from": "users", "fill": {"userId": "it.id"}}]}, "reads from users, but the sets are rows"),
         (
             {"map": [{"from": "rows", "each": "members", "fill": {"userId": "member.id"}}]},
