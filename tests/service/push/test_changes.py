@@ -72,6 +72,17 @@ def test_an_explanation_goes_back_to_the_push(service: Service) -> None:
     )
 
 
+def test_grants_by_id_and_by_alias_are_combined(service: Service) -> None:
+    ann = user("ann") | {"aliases": ["a"]}
+    service.pushed(1, upsert=[organization(), ann, document("d1", accessType="restricted")])
+    by_alias = of_alias(grant("d1", ""), "a")
+    service.pushed(2, upsert=[grant("d1", "ann"), by_alias])
+    service.pushed(3, remove=[key(grant("d1", "ann"))])
+    assert service.may("ann", "d1")
+    service.pushed(4, remove=[of_alias(key(by_alias), "a")])
+    assert not service.may("ann", "d1")
+
+
 def test_another_node_follows_at_once(service: Service) -> None:
     """Each loader caches what seldom changes: organizations, folders, groups."""
     other = Service(service.client.application.test_client(), service.engine, service.clock)
