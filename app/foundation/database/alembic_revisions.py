@@ -18,6 +18,7 @@ from app.foundation.database.programs import (
     Migrations,
     SchemaUnknownError,
     has_shared_version_table,
+    other_software,
     revision_in,
 )
 
@@ -39,6 +40,10 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
                 key = f"{SHARED_VERSION_TABLE}_pkc TO {table}_pkc"
                 connection.exec_driver_sql(f"ALTER TABLE {table} RENAME CONSTRAINT {key}")
         before = revision_in(connection, migrations.program.version_table)
+        tables = set(inspect(connection).get_table_names()) - {SHARED_VERSION_TABLE}
+        # A database of PostgreSQL may be shared.
+        if before is None and is_sqlite(connection) and tables and tables.isdisjoint(migrations.metadata().tables):
+            raise other_software(migrations.program)
         config = _config(migrations, connection)
         try:
             if before is None:

@@ -103,13 +103,10 @@ def has_shared_version_table(connection: Connection, program: Program) -> bool:
     owner = owner_of(tables)
     if owner is not None and owner != program:
         raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", program))
-    if owner is None and connection.dialect.name == "sqlite" and tables - {SHARED_VERSION_TABLE}:
-        # A database of PostgreSQL may be shared.
-        raise ForeignDatabaseError(_refusal("holds the tables of other software", program))
     if program.version_table in tables or SHARED_VERSION_TABLE not in tables:
         return False
     if owner is None and revision_in(connection, SHARED_VERSION_TABLE):
-        raise ForeignDatabaseError(_refusal("holds the tables of other software", program))
+        raise other_software(program)
     return owner == program
 
 
@@ -118,6 +115,10 @@ def revision_in(connection: Connection, version_table: str) -> str | None:
     if not inspect(connection).has_table(version_table):
         return None
     return connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {version_table}").scalar()  # noqa: S608 - a constant
+
+
+def other_software(program: Program) -> ForeignDatabaseError:
+    return ForeignDatabaseError(_refusal("holds the tables of other software", program))
 
 
 def _refusal(owner: str, program: Program) -> str:
