@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from app.client.client import BackendClient
 from app.contract.limits import IDS_PER_READ
 from app.foundation.clock import Clock
-from app.foundation.database.engine import writing
+from app.foundation.database.engine import reading, writing
 from app.sync.apply.backend_reads import BackendReads, Container
 from app.sync.apply.batch import in_parts
 from app.sync.apply.capabilities import Capabilities
@@ -37,6 +37,9 @@ from app.sync.ledger.observed import (
     drop_organizations,
     find_foreign,
     forget_deleted,
+    lack_folders,
+    place_documents,
+    place_others,
     restore_undeleted,
     stage_observed,
     store_digests,
@@ -142,6 +145,7 @@ class Verify:
             self._stage(self._reads.document_users(organization_id, None))
             self._stage_users([Container(Kind.ORGANIZATION_USER, organization_id)], None)
             folders = self._containers.folders(organization_id, were_read=Kind.FOLDER not in self._reads.unread)
+            self._place_documents(organization_id, folders)
             self._stage_users(folders, None)
             self._stage_users(self._containers.groups(organization_id), None)
 
@@ -162,6 +166,20 @@ class Verify:
                 stage_observed(connection, self.ledger_id, chunk)
             self._report.seen += len(chunk)
             self.progress.advance(len(chunk))
+
+    def _place_documents(self, organization_id: str, folders: Iterable[Container]) -> None:
+        """Reads documents by folder, several folders concurrently, if the backend did not return their folder."""
+        with reading(self.engine) as connection:
+            if not lack_folders(connection, self.ledger_id, organization_id):
+                return
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="verify") as pool:
+            for chunk in in_parts((folder.container_id for folder in folders), _SIDE_BY_SIDE):
+                found = list(pool.map(lambda folder_id: self._reads.documents_in(organization_id, folder_id), chunk))
+                with self._writing() as connection:
+                    for folder_id, document_ids in zip(chunk, found, strict=True):
+                        place_documents(connection, self.ledger_id, organization_id, folder_id, document_ids)
+        with self._writing() as connection:
+            place_others(connection, self.ledger_id, organization_id)
 
     def _stage_users(self, containers: Iterable[Container], user_ids: list[str] | None) -> None:
         """Reads several containers concurrently."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, delete
 
-from app.foundation.database.statements import run
+from app.foundation.database.statements import json_list, run
 from app.sync.ledger.tables import ObservedItemRow
 
 _OBSERVED = ObservedItemRow.__table__
@@ -82,6 +82,47 @@ def stage_observed(connection: Connection, ledger_id: int, items: Iterable[Obser
     values = ", ".join(f":{column.name}" for column in _OBSERVED.columns)
     run(
         connection, f"INSERT INTO observed_item ({names}) VALUES ({values}) ON CONFLICT DO NOTHING", list(rows.values())
+    )
+
+
+_WITHOUT_FOLDER = """ledger_id = :ledger_id AND kind = 'document' AND organization_id = :organization_id
+    AND container_id = '' AND known NOT LIKE '%parent%'"""
+
+
+def lack_folders(connection: Connection, ledger_id: int, organization_id: str) -> bool:
+    """Whether documents of the organization were observed without their folder."""
+    query = f"SELECT EXISTS (SELECT 1 FROM observed_item WHERE {_WITHOUT_FOLDER})"
+    return bool(run(connection, query, {"ledger_id": ledger_id, "organization_id": organization_id}).scalar())
+
+
+def place_documents(
+    connection: Connection, ledger_id: int, organization_id: str, folder_id: str, document_ids: Sequence[str]
+) -> None:
+    """Stores the folder in which these documents were found. ``place_others`` decides by it."""
+    run(
+        connection,
+        f"""
+        UPDATE observed_item SET parent_id = :folder_id, known = 'found ' || known
+        WHERE {_WITHOUT_FOLDER} AND item_id IN (@list(document_ids))
+        """,
+        {
+            "ledger_id": ledger_id,
+            "organization_id": organization_id,
+            "folder_id": folder_id,
+            "document_ids": json_list(document_ids),
+        },
+    )
+
+
+def place_others(connection: Connection, ledger_id: int, organization_id: str) -> None:
+    """Documents that were found in no folder are at the top. The folder of those in several stays unknown."""
+    run(
+        connection,
+        f"""
+        UPDATE observed_item SET known = 'parent ' || known
+        WHERE {_WITHOUT_FOLDER} AND known NOT LIKE '%found found%'
+        """,
+        {"ledger_id": ledger_id, "organization_id": organization_id},
     )
 
 

@@ -256,6 +256,48 @@ def test_fields_that_the_backend_does_not_return_are_not_sent_repeatedly(company
     assert company.ledger() == before
 
 
+def test_verify_finds_moved_documents_if_the_backend_does_not_return_their_folder(company: Any) -> None:
+    def shows_no_folder(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
+        response = backend()
+        if name == "get_documents":
+            body = response.get_json()
+            _hide(body["result"]["data"], ("folderId",))
+            response.set_data(orjson.dumps(body))
+        return response
+
+    before = company.held()
+    documents = before["documents"]
+    in_folders = [name for name, document in documents.items() if document[1] not in (None, "", "root")]
+    moved, elsewhere = in_folders[:2], next(name for name in documents if name not in in_folders)
+    company.ask("move_documents", organizationId="acme", documentIds=moved, folderId="root")
+    company.ask("move_documents", organizationId="acme", documentIds=[elsewhere], folderId="archive")
+    company.wire.hook = shows_no_folder
+    run = company.sync(verify=True)
+    assert (run.status, run.report["verify"]["changed"]) == ("done", 3), company.items(run)
+    assert company.held() == before
+    run = company.sync(verify=True)
+    assert (run.calls, run.report["verify"]["changed"]) == (0, 0)
+
+
+def test_verify_keeps_the_folder_of_documents_that_the_backend_returns_in_several(company: Any) -> None:
+    def ignores_the_folder(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
+        if name == "get_documents" and data.pop("folderId", None):
+            return Response(company.wire.everything)
+        response = backend()
+        if name == "get_documents":
+            body = response.get_json()
+            _hide(body["result"]["data"], ("folderId",))
+            response.set_data(orjson.dumps(body))
+            company.wire.everything = response.get_data()
+        return response
+
+    company.wire.hook = ignores_the_folder
+    before = company.ledger()
+    run = company.sync(verify=True)
+    assert (run.status, run.calls, run.report["verify"]["changed"]) == ("done", 0, 0)
+    assert company.ledger() == before
+
+
 def _hide(value: Any, names: tuple[str, ...]) -> None:
     if isinstance(value, list):
         for one in value:
