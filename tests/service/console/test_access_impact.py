@@ -138,7 +138,7 @@ def test_a_run_shows_the_access_impact_of_the_preview_that_it_applied(office: Of
     assert "120 users lost access to 2 documents" in text
     assert "1 user changed editor → viewer on 1 document" in text
     for path in (address("access_impact", run=run.run_id), address("access_change", run=run.run_id, ordinal=1)):
-        assert "Run of " in browser.get(path)
+        assert "Sync of " in browser.get(path)
         assert browser.status == 200
 
 

@@ -113,7 +113,7 @@ def test_a_held_run_is_named_by_the_same_moment_on_its_page_and_in_the_list(offi
     moment = f"{run.requested_at:%Y-%m-%dT%H:%M:%S}"
     assert run.finished_at != run.requested_at
     for page in (address("held"), address("run", id=run.run_id)):
-        heading = browser.get(page).partition("run of <time" if "held" in page else "Run of <time")[2]
+        heading = browser.get(page).partition("run of <time" if "held" in page else "Sync of <time")[2]
         assert heading.startswith(f' datetime="{moment}')
 
 

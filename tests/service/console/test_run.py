@@ -637,7 +637,9 @@ def test_the_items_that_were_sent_continue_on_the_next_page(office: Office, fail
 def test_an_applied_preview_begins_with_what_was_applied(office: Office) -> None:
     preview = previewed(office)
     browser = office.browser(Role.VIEWER)
-    assert ">To apply 4</a>" in browser.get(address("run", id=preview.run_id))
+    assert 'aria-current="true">To apply 4</a>' in browser.get(address("run", id=preview.run_id))
+    # A filter shows items of every status.
+    assert 'aria-current="true">All</a>' in browser.get(address("run", id=preview.run_id, action="delete"))
     run, _ = office.runs.enqueue(RunRequest(trigger="console", plan_id=preview.plan_id, alone=True))
     office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=office.time())
     office.runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING, plan_id=preview.plan_id)

@@ -136,7 +136,7 @@ def test_recap_includes_what_the_run_in_progress_has_sent(office: Office) -> Non
     run = states.applying(office)
     text = _text(_recap(office, Role.VIEWER))
     assert "0 ended runs changed nothing 3 items so far in the run in progress" in text
-    assert "Failed runs None Not ended Run of" in text
+    assert "Failed runs None Not ended Sync of" in text
     counts = states.counted(folders=2, documents=1, failed=1)
     office.runs.update(run.run_id, RunStatus.APPLYING, counts=counts)
     assert "Failed runs None 1 item so far in the run in progress Not ended" in _text(_recap(office, Role.VIEWER))

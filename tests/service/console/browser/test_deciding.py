@@ -40,7 +40,7 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     one.page.keyboard.type("the archive moved")
     one.tab_to("Delete 34 documents")
     one.press("Enter")
-    one.page.get_by_role("heading", name="Run of").wait_for()
+    one.page.get_by_role("heading", name="Sync of").wait_for()
     run = company.ended(held)
     assert run["status"] == "done"
     assert (run["decision"]["by"], run["decision"]["reason"]) == ("The approver (console)", "the archive moved")
@@ -98,7 +98,7 @@ def test_a_preview_is_applied(desk: OpenDesk, company: Company, script: bool) ->
     until_done(one, script=script)
     assert one.heading().startswith("Preview of")
     one.page.get_by_role("button", name=re.compile("^Apply ")).click()
-    one.page.get_by_role("heading", name="Run of").wait_for()
+    one.page.get_by_role("heading", name="Sync of").wait_for()
     until_done(one, script=script)
     assert one.page.get_by_text("1 done").first.is_visible()
     assert company.document_name("welcome") == f"Welcome, {script}"
