@@ -67,7 +67,7 @@ def plan_in_words(run: Run, paint: Callable[[str, str], str] = lambda number, _:
 
 
 _KEPT_BACK = {
-    "held": ("delete", "is held back by the limits", "are held back by the limits"),
+    "held": ("delete", "is held", "are held"),
     "discarded": ("delete", "was discarded earlier", "were discarded earlier"),
     "waiting": ("item", "waits", "wait"),
     "parked": ("item", "is parked", "are parked"),

@@ -213,7 +213,7 @@ def test_approve_applies_held_deletes(usher_with_backend: Usher, held_run: str) 
 
 def test_plan_with_only_held_deletes_exits_with_0(usher_with_backend: Usher, held_run: str) -> None:
     plan = usher_with_backend("plan")
-    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do; 4 deletes are held back by the limits"), held_run
+    assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do; 4 deletes are held"), held_run
 
 
 def test_plan_with_only_parked_items_exits_with_0(usher_with_backend: Usher, folder: Path) -> None:
@@ -262,7 +262,7 @@ def test_runs_shows_planned_and_held_items(usher_with_backend: Usher, held_run: 
     directory.write_text(directory.read_text().replace("name: U0", "name: Una"))
     planned = json.loads(usher_with_backend("plan", "--json").stdout)
     shown = usher_with_backend("runs", planned["runId"])
-    words = "1 to update; 4 deletes are held back by the limits"
+    words = "1 to update; 4 deletes are held"
     assert f"planned only: {words}" in lines(shown), shown.output
     assert f"usher sync --plan {planned['planId']} applies it, until it becomes outdated" in lines(shown)
     assert "nothing to do" not in shown.stdout

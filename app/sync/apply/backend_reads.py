@@ -47,6 +47,10 @@ class BackendReads:
         self.unread: set[Kind] = {Kind.GROUP}
         """Kinds that the backend does not return."""
 
+    def lacks(self, operation: str) -> bool:
+        """Whether an operation must not be called."""
+        return self._capabilities.is_unsupported(operation)
+
     def organizations(self, organization_ids: Iterable[str] | None) -> Iterator[Observed]:
         """Organizations by id. ``organization_ids``: None for all organizations."""
         requests = (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, update
 
-from app.client.errors import BackendRefused
+from app.client.errors import BackendRefused, CredentialsRefused
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import counted
@@ -30,7 +30,7 @@ _SIDE_BY_SIDE = 64
 """Containers whose contents are in memory at the same time."""
 
 _DELETES = """
-SELECT ordinal, kind, organization_id, item_id FROM plan_item
+SELECT ordinal, kind, organization_id, item_id, operation FROM plan_item
 WHERE plan_id = :plan_id AND kind IN ('folder', 'group') AND action = 'delete' AND status = 'planned'
   AND covered_by IS NULL
 ORDER BY ordinal
@@ -42,23 +42,26 @@ _OF_ITEM = """p.plan_id = :plan_id AND p.kind = :kind AND p.organization_id = :o
 # Folders that leave the deleted folder before it is deleted, with everything in them.
 _MOVED = f"""
 SELECT i.value FROM (@list(items)) AS i WHERE EXISTS (
-  SELECT 1 FROM plan_item p WHERE {_OF_ITEM} AND p.operation = 'update_folder')
+  SELECT 1 FROM plan_item p WHERE {_OF_ITEM} AND p.operation = 'update_folder' AND p.status = 'planned')
 """
 
 # Neither does the plan delete or move these contents, nor did the backend report them as deleted: they are foreign, or
 # desired and were moved by another system.
 _FOREIGN = f"""
 SELECT i.value FROM (@list(items)) AS i WHERE NOT EXISTS (
-  SELECT 1 FROM plan_item p WHERE {_OF_ITEM} AND (p.action = 'delete' OR p.operation = 'move_documents'))
+  SELECT 1 FROM plan_item p
+  WHERE {_OF_ITEM} AND p.status = 'planned' AND (p.action = 'delete' OR p.operation = 'move_documents'))
   AND NOT EXISTS (
     SELECT 1 FROM deleted_item p
     WHERE p.ledger_id = :ledger_id AND {_OF_ITEM.partition("AND ")[2]})
 ORDER BY i.value @bytes
 """
 
-_HOLD = """
-UPDATE plan_item SET status = 'held', message = :message
-WHERE plan_id = :plan_id AND status = 'planned' AND (ordinal = :ordinal OR covered_by = :ordinal)
+_HOLD = "UPDATE plan_item SET status = 'held', message = :message WHERE plan_id = :plan_id AND {which}"
+
+_COUNT_COVERED = """
+SELECT COUNT(*) AS items, COUNT(CASE WHEN kind = :kind THEN 1 END) AS alike
+FROM plan_item WHERE plan_id = :plan_id AND covered_by = :ordinal
 """
 
 _COUNT_LEDGER = """
@@ -74,6 +77,7 @@ class _Delete(NamedTuple):
     kind: str
     organization_id: str
     item_id: str
+    operation: str
 
 
 @dataclass(slots=True)
@@ -103,6 +107,8 @@ class _Check:
                 return _Contents(folders=self.reads.folders_below(organization_id, item_id))
             members = self.reads.users(Container(Kind.GROUP_MEMBER, organization_id, item_id), None)
             return _Contents(members=[member.item_id for member in members])
+        except CredentialsRefused:
+            raise
         except BackendRefused as error:
             return _Contents(error=str(error))
 
@@ -124,6 +130,8 @@ class _Check:
         try:
             read = (self.reads.documents_in(delete.organization_id, folder_id) for folder_id in folders)
             contents.documents = list(chain.from_iterable(read))
+        except CredentialsRefused:
+            raise
         except BackendRefused as error:
             contents.error = str(error)
 
@@ -162,9 +170,12 @@ class _Check:
 
 def hold_shared(engine: Engine, plan: Plan, reads: BackendReads, *, threads: int) -> Plan:
     """Reads the contents of the folders and groups that a plan deletes, and holds deletes that include items which the
-    plan does not delete. Returns the plan with these holds. Raises ``ClientError`` if the backend does not answer."""
+    plan does not delete. Returns the plan with these holds. Raises ``ClientError`` if the backend does not answer, or
+    refuses the credentials."""
     with reading(engine) as connection:
         deletes = [_Delete(*row) for row in run(connection, _DELETES, {"plan_id": plan.plan_id})]
+    # Without the operation, a container is emptied one by one.
+    deletes = [delete for delete in deletes if not reads.lacks(delete.operation)]
     held: list[tuple[_Delete, str]] = []
     check = _Check(plan, reads)
     with ThreadPoolExecutor(threads, thread_name_prefix="contents") as pool:
@@ -183,19 +194,24 @@ def _hold(engine: Engine, plan: Plan, held: Sequence[tuple[_Delete, str]]) -> Pl
     decide = "approve or discard the run that holds them"
     holds = list(plan.holds)
     with writing(engine) as connection:
-        covered = Counter[tuple[str, str]]()
+        deletes, contained = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for delete, reason in held:
-            parameters = {"plan_id": plan.plan_id, "ordinal": delete.ordinal, "message": f"{reason}: {decide}"}
-            covered[delete.kind, delete.organization_id] += run(connection, _HOLD, parameters).rowcount - 1
-        for (kind, organization_id), contained in covered.items():
+            parameters = {"plan_id": plan.plan_id, "ordinal": delete.ordinal, "kind": delete.kind}
+            covered = run(connection, _COUNT_COVERED, parameters).one()
+            deletes[delete[1:3]] += 1 + covered.alike
+            contained[delete[1:3]] += covered.items - covered.alike
+            # One condition for both would be a scan of the plan.
+            for which in ("ordinal = :ordinal", "covered_by = :ordinal"):
+                run(connection, _HOLD, parameters | {"message": f"{reason}: {decide}"}, which=which)
+        for kind, organization_id in deletes:
             alike = [reason for delete, reason in held if delete[1:3] == (kind, organization_id)]
             key = {"ledger_id": plan.ledger_id, "kind": kind, "organization_id": organization_id}
             further = f"; {counted(len(alike) - 1, 'further delete')}" if len(alike) > 1 else ""
             hold = Hold(
                 kind=kind,
                 organization_id=organization_id,
-                deletes=len(alike),
-                contained=contained,
+                deletes=deletes[kind, organization_id],
+                contained=contained[kind, organization_id],
                 in_ledger=run(connection, _COUNT_LEDGER, key).scalar_one(),
                 limit="foreign",
                 reason=f"{alike[0]}{further}: {decide}",

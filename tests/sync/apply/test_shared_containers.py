@@ -38,7 +38,8 @@ def test_they_are_held_until_approved(company: Any) -> None:
         + DECIDE
     )
     assert group["reason"] == f"group core contains 1 group member (zoe) that this plan does not delete{DECIDE}"
-    assert (folder["limit"], folder["deletes"], folder["ledger"], group["below"]) == ("foreign", 1, 3, 1)
+    assert (folder["limit"], folder["deletes"], folder["below"], folder["ledger"]) == ("foreign", 2, 6, 3)
+    assert (group["deletes"], group["below"]) == (1, 1)
     assert company.wire.counted() == {"delete_users_from_groups": 1}
     assert company.held()["documents"] == before["documents"]
     assert company.held()["groups"] == before["groups"] | {"eng": ["bob"]}
@@ -98,3 +99,33 @@ def test_contents_that_cannot_be_read(company: Any, code: int, status: str) -> N
     else:
         assert run.status == "held"
         assert "the contents of folder specs cannot be read" in run.report["held"][0]["reason"]
+
+
+def test_items_whose_own_delete_was_discarded_are_kept(company: Any) -> None:
+    put_foreign_items(company)
+    remove_containers(company)
+    company.runs.discard(company.sync().run_id)
+    company.ask("move_documents", organizationId="acme", documentIds=["roadmap"], folderId="archive")
+    company.directory.remove("folder", "acme", "archive")
+    run = company.sync()
+    assert (run.status, "archive contains 1 document (roadmap)" in run.report["held"][0]["reason"]) == ("held", True)
+    assert "roadmap" in company.held()["documents"]
+
+
+def test_folders_that_are_emptied_one_by_one_are_not_checked(company: Any) -> None:
+    put_foreign_items(company)
+    for document in ("roadmap", "salaries"):
+        company.directory.remove("document", "acme", document)
+    for folder in ("specs", "drafts"):
+        company.directory.remove("folder", "acme", folder)
+    company.operations = "core"
+    run = company.sync()
+    assert run.status == "done"
+    assert not {"get_folders", "get_documents", "delete_folder"} & {call.operation for call in company.wire.sent}
+
+
+def test_refused_credentials_end_the_run(company: Any) -> None:
+    remove_containers(company)
+    company.wire.hook = lambda operation, data, backend: failure(401, "UNAUTHENTICATED", "no such key")
+    run = company.sync()
+    assert (run.status, "no such key" in run.error) == ("failed", True)
