@@ -114,7 +114,7 @@ def test_source_that_is_cut_between_two_lines_is_held_by_the_limits(world: FileW
             "limit": "delete_percent",
             "allowed": 20,
             "reason": "20 of 40 organization members would be deleted, over sync.limits.delete_percent (20 %): "
-            "approve or discard the run that holds them",
+            "approve the deletes, or keep the items in the backend",
         }
     ]
     assert len(world.members()) == 41

@@ -191,7 +191,7 @@ def hold_shared(engine: Engine, plan: Plan, reads: BackendReads, *, threads: int
 
 
 def _hold(engine: Engine, plan: Plan, held: Sequence[tuple[_Delete, str]]) -> Plan:
-    decide = "approve or discard the run that holds them"
+    decide = "approve the deletes, or keep the items in the backend"
     holds = list(plan.holds)
     with writing(engine) as connection:
         deletes, contained = Counter[tuple[str, str]](), Counter[tuple[str, str]]()

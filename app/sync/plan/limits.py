@@ -128,7 +128,7 @@ def _hold(row: Row[*tuple[Any, ...]], limits: LimitSettings) -> Hold:
         in_ledger=row.ledger,
         limit=row.exceeded,
         allowed=allowed.get(row.exceeded),
-        reason=f"{_reason(row, limits)}: approve or discard the run that holds them",
+        reason=f"{_reason(row, limits)}: approve the deletes, or keep the items in the backend",
     )
 
 

@@ -219,6 +219,7 @@ def visit_search(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("app.service.console.pages.search._MAX_OF_ONE_KIND", 20)
         visitors.show("search", q="Same", kind="user")
+    visitors.show("search", q="zzz", kind="user")
     visitors.show("search", q="note")
     visitors.show("search", q="acme\\c")
 

@@ -338,14 +338,16 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
     assert "Acme acme" in _rows(browser.get(address("search", q="acme")), "organization")[0]
     assert "The middle" in _rows(browser.get(address("search", q="middle")), "folder")[0]
     assert HOSTILE in _rows(browser.get(address("search", q=HOSTILE)), "user")[0].replace("‹U+202E›", "\u202e")
-    assert "<h1>Nothing named zzz</h1>" in browser.get(address("search", q="zzz"))
+    html = browser.get(address("search", q="zzz"))
+    assert "<h1>Nothing named zzz</h1>" in html
+    assert "Searched for records with <code" in html
     assert "Type more characters" in browser.get(address("search", q="z"))
 
 
 def test_all_results_of_one_kind_have_pages(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = full.browser(Role.VIEWER)
     here = address("search", q="document", kind="document")
-    assert f'href="{here.replace("&", "&amp;")}">all documents</a>' in browser.get(address("search", q="document"))
+    assert f'href="{here.replace("&", "&amp;")}">All documents named document</a>' in browser.get(address("search", q="document"))
     html = browser.get(here)
     assert len(_rows(html, "document")) == 50
     assert 'id="folder"' not in html

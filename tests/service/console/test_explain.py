@@ -272,7 +272,7 @@ def test_the_organization_of_a_resource_is_found(full: Office) -> None:
     # An unknown one has no organization.
     html = browser.get(address("explain", user="adda", resource="nowhere"))
     assert browser.status == 400
-    assert re.search("No such user</span></span> <span[^>]*>No such document\\. This is not", html)
+    assert re.search("No such user and no such document</span></span> <span[^>]*>This is not", html)
     assert html.count('aria-invalid="true"') == 2
 
 
@@ -281,7 +281,7 @@ def test_unknown_ids_get_suggestions(full: Office) -> None:
     html = browser.get(address("explain", user="adda", resource="plans", organization="acme"))
     assert re.search(r'href="[^"]*user=ada&amp;[^"]*resource=plans', html)
     # Both fields are wrong, and the nearest record comes first.
-    assert re.search("No such user</span></span> <span[^>]*>No such document\\. This is not", html)
+    assert re.search("No such user and no such document</span></span> <span[^>]*>This is not", html)
     assert html.count('aria-invalid="true"') == 2
     nearest = [unescape(link) for link in re.findall(r'class="button" href="([^"]*)"', html)]
     assert [re.findall("user=([^&]*).*resource=([^&]*)", link)[0] for link in nearest[:1]] == [("ada", "plans")]

@@ -298,10 +298,12 @@ def test_actions_do_not_accept_get(office: Office) -> None:
     assert office.runs.recent() == []
 
 
-def test_without_tokens_the_page_names_the_setting(office: Office) -> None:
+def test_without_tokens_the_page_names_no_setting(office: Office) -> None:
     bare = office.with_console(tokens=())
     bare.settings = bare.settings.model_copy(update={"admin": bare.settings.admin.model_copy(update={"tokens": []})})
-    assert "console.tokens" in bare.browser().get("/console/")
+    html = bare.browser().get("/console/")
+    assert "Sign-in is not possible" in html
+    assert "console.tokens" not in html
 
 
 def test_empty_tokens_are_invalid_and_short_ones_prevent_the_start(office: Office) -> None:

@@ -499,7 +499,7 @@ def test_the_findings_of_a_verify_and_unknown_ids_are_sentences(office: Office) 
     assert "1 id is in neither the directory nor the backend, so nothing was done about it: nobody ." in text
     assert "2 items existed already. Usher keeps them in step from now on." in text
     assert "1 item did not come from Usher and was left alone: 1 group ." in text
-    assert "The backend cannot list its folders and groups , so the verify did not compare them." in text
+    assert "The backend cannot list its folders and groups , so this run did not compare them." in text
     assert "Further reports" not in text
     assert "1 user and 1 unknown id" in text_of(office.browser(Role.VIEWER).get(address("runs")))
 

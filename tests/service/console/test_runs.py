@@ -69,7 +69,10 @@ def test_runs_are_filtered_and_the_filters_stay_on_the_next_page(office: Office)
     assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 1
     office.time.move_on(days=3)
     browser = office.browser(Role.VIEWER)
-    assert "No run matches" in browser.get(address("runs", period="day"))
+    html = browser.get(address("runs", period="day", kind="verify"))
+    assert "No run matches" in html
+    assert ">Kind: Verify, Requested: the last 24 hours</p>" in html
+    assert "Clear filters" in html
     assert _listed(browser, period="week", kind="preview") == [preview.run_id]
 
 

@@ -92,7 +92,7 @@ def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors(office)
     visitors.show("runs")
     sync_pages.visit_sync(visitors)
-    visitors.show("runs", status="held")
+    visitors.show("runs", status="held", kind="verify")
     visitors.show("runs", period="day", busy=1)
     # All is well but for a run that has failed since yesterday.
     states.failed(office)

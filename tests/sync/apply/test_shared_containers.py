@@ -6,7 +6,7 @@ import pytest
 
 from tests.worlds.syncing import failure
 
-DECIDE = ": approve or discard the run that holds them"
+DECIDE = ": approve the deletes, or keep the items in the backend"
 
 
 def put_foreign_items(company: Any) -> None:

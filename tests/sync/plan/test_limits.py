@@ -6,7 +6,7 @@ from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 
 NO_PERCENT = 100
-DECIDE = ": approve or discard the run that holds them"
+DECIDE = ": approve the deletes, or keep the items in the backend"
 
 
 @pytest.fixture
