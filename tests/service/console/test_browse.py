@@ -347,7 +347,9 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
 def test_all_results_of_one_kind_have_pages(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = full.browser(Role.VIEWER)
     here = address("search", q="document", kind="document")
-    assert f'href="{here.replace("&", "&amp;")}">All documents named document</a>' in browser.get(address("search", q="document"))
+    assert f'href="{here.replace("&", "&amp;")}">All documents named document</a>' in browser.get(
+        address("search", q="document")
+    )
     html = browser.get(here)
     assert len(_rows(html, "document")) == 50
     assert 'id="folder"' not in html

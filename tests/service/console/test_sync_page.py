@@ -33,20 +33,20 @@ def _text(html: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("query", "label"),
+    ("query", "title", "label"),
     [
-        ({}, "Sync everything"),
-        ({"preview": 1}, "Preview everything"),
-        ({"organizations": "acme"}, "Sync Acme"),
-        ({"organizations": "acme\nelse"}, "Sync Acme, and 1 id that is not in the directory"),
-        ({"users": "bob", "organizations": "acme"}, "Sync Bob in Acme"),
-        ({"users": "bob\ncleo\nada"}, "Sync 3 users"),
+        ({}, "Sync everything", ""),
+        ({"preview": 1}, "Preview everything", ""),
+        ({"organizations": "acme"}, "Sync Acme", ""),
+        ({"organizations": "acme\nelse"}, "Sync Acme, and 1 id that is not in the directory", "Sync 2 organizations"),
+        ({"users": "bob", "organizations": "acme"}, "Sync Bob in Acme", "Sync Bob"),
+        ({"users": "bob\ncleo\nada"}, "Sync 3 users", ""),
     ],
 )
-def test_the_button_names_the_scope(office: Office, query: dict[str, object], label: str) -> None:
+def test_the_button_names_the_scope(office: Office, query: dict[str, object], title: str, label: str) -> None:
     html = office.browser(Role.APPROVER).get(address("sync", **query))
-    assert _button(html) == label
-    assert f"<h1>{label}</h1>" in html
+    assert _button(html) == (label or title)
+    assert f"<h1>{title}</h1>" in html
 
 
 def test_a_scope_is_built_by_name_without_a_script(office: Office) -> None:
@@ -57,7 +57,7 @@ def test_a_scope_is_built_by_name_without_a_script(office: Office) -> None:
     assert 'value="to see"' in html
     # What was typed but not added is never synced without being shown.
     html = browser.post(SYNC, _form(html) | {"user": "CLEO@else.example", "go": "1"})
-    assert _button(html) == "Sync Cleo in Acme"
+    assert "<h1>Sync Cleo in Acme</h1>" in html
     assert office.runs.recent() == []
     removed = browser.post(SYNC, _form(html) | {"remove": "organization acme"})
     assert _button(removed) == "Sync Cleo"
@@ -136,8 +136,8 @@ def test_ids_that_are_not_in_the_directory_are_marked(office: Office) -> None:
     text = _text(office.browser(Role.APPROVER).get(address("sync", users="bob\nnobody")))
     assert "Sync Bob, and 1 id that is not in the directory" in text
     assert "Bob bob ×" in text
-    assert "nobody not in the directory ×" in text
-    assert "A sync deletes what the backend still has of records that are not in the directory." in text
+    assert "nobody not in the directory: a sync deletes what the backend still has of it ×" in text
+    assert "only for Bob, and 1 id that is not in the directory." in text
 
 
 def test_a_record_with_an_empty_name_is_in_the_directory(database_url: str, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_record_with_an_empty_name_is_in_the_directory(database_url: str, tmp_
     with opened_office(database_url, tmp_path, directory) as office:
         text = _text(office.browser(Role.APPROVER).get(address("sync", users="ann\nnobody")))
     assert "ann ×" in text
-    assert "nobody not in the directory ×" in text
+    assert "nobody not in the directory: a sync" in text
 
 
 def test_held_deletes_are_known_before_a_preview_and_deleted_without_limits(office: Office) -> None:
@@ -161,22 +161,34 @@ def test_held_deletes_are_known_before_a_preview_and_deleted_without_limits(offi
 
 
 def test_held_deletes_of_the_preview_have_a_column(office: Office) -> None:
+    states.held(office)
     states.previewed(office)
-    text = _text(office.browser(Role.APPROVER).get(SYNC))
+    text = _text(office.browser(Role.ADMIN).get(SYNC))
+    assert "This includes the 2 deletes that the preview would hold. It cannot be undone." in text
     assert "Kind Add Update Delete Held folders 2 0 0 0 documents 2 0 2 2" in text
 
 
-def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(office: Office) -> None:
+def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser = office.browser(Role.APPROVER)
     main, beside = '<button class="primary" name="go" value="preview">', '<button name="go" value="preview">'
     html = browser.get(SYNC)
     assert main in html
     assert "Not known yet" in html
     preview = states.previewed(office)
-    assert beside in browser.get(SYNC)
+    html = browser.get(SYNC)
+    assert f'<a class="button primary" href="{address("run", id=preview.run_id)}">Open the preview of <time' in html
+    assert f"{beside}Preview again</button>" in html
+    assert main not in html
+    # The directory has changed since.
+    with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.pages.sync.plan_problem", lambda *_: "outdated")
+        assert f"{beside}Preview first</button>" in browser.get(SYNC)
     row = {"plan_id": preview.plan_id, "ordinal": 1, "organization_id": "acme", "kind": "document", "names": "{}"}
     row |= {"users": 1, "resources": 1, "pairs": 1, "user_ids": '["bob"]', "resource_ids": '["handbook"]'}
     add_rows(office, PlanAccessRow, [row | {"before": "viewer", "after": ""}])
+    monkeypatch.setattr("app.service.console.pages.sync.plan_problem", lambda *_: "outdated")
     html = browser.get(SYNC)
     assert main in html
     assert beside not in html
@@ -206,8 +218,7 @@ def test_a_source_that_cannot_be_read_is_named_before_the_form(
         connection.execute(update(DirectorySourceRow.__table__).values(**values))
     html = browser.get(SYNC)
     assert sentence in _text(html)
-    assert html.index("Source <strong>people") < html.index("Sync everything</button>")
-    assert '<button class="primary" name="go" value="preview">' in html
+    assert html.index("Source <strong>people") < html.index('<button name="go" value="1">Sync everything</button>')
 
 
 def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:

@@ -21,7 +21,7 @@ from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.run_changes import KindRow, kind_rows
 from app.service.console.run_reads import unread_sources
-from app.service.console.runs import enqueue, reason_error
+from app.service.console.runs import enqueue, may_be_applied, plan_problem, reason_error
 from app.service.console.settings import Role
 from app.service.console.urls import query
 from app.service.console.views import VIEWS
@@ -221,6 +221,7 @@ def _show(console: Console, form: _Form, *, status: int) -> Response:
         mentions = [("organization", "", each) for each in form.organizations[:_IDS_WITH_NAMES]]
         mentions += [("user", "", each) for each in form.users[:_IDS_WITH_NAMES]]
         names = read_names(connection, mentions)
+    preview = None if forecast is None or form.values["preview"] else forecast.preview
     return console.show(
         "sync.html",
         current="runs",
@@ -232,6 +233,7 @@ def _show(console: Console, form: _Form, *, status: int) -> Response:
         names=names,
         unknown=[mention for mention in mentions if not names.has_record(*mention)],
         forecast=forecast,
+        preview_applies=preview is not None and may_be_applied(preview) and not plan_problem(console, preview, None),
         unread=unread,
         status=status,
     )
