@@ -151,8 +151,10 @@ def item_causes(connection: Connection, run: Run, items: Sequence[PlannedChange]
             causes[item.ordinal] = ItemCause(changes, groups, next(map(str, origins.get(own.key, ())), ""), "")
             continue
         groups = moves[item.organization_id, item.item_id, item.action] if item.reason.startswith("no grant") else []
-        kind = GroupMember.kind if groups else last.kind if item.reason.startswith("the user is") else own.kind
-        sources = removals.get(kind, [])
+        # Other deletes have other causes, such as the end of a grant.
+        removed = {"no": own.kind, "not": own.kind}.get(item.reason.partition(" ")[0], "")
+        removed = last.kind if item.reason == "the user is no longer in the directory" else removed
+        sources = removals.get(GroupMember.kind if groups else removed, [])
         is_known = len(sources) == 1 and item.covered_by is None
         causes[item.ordinal] = ItemCause([], groups, "", sources[0] if is_known else "")
     return causes

@@ -242,6 +242,7 @@ def caused(office: Office) -> Run:
         gone | {"item_id": "dan", "container_id": "specs", "reason": "no grant on the folder any more"},
         gone | {"item_id": "eve", "container_id": "specs", "reason": "no grant on the folder any more"},
         gone | {"item_id": "fay", "container_id": "specs", "reason": "the user is no longer in the directory"},
+        gone | {"item_id": "hal", "container_id": "specs", "reason": "the grant to the user expired on 2026-11-01"},
     ]
     removed = changes_to_json({"grant": ChangeCounts(removed=1), "groupMember": ChangeCounts(added=1)})
     with writing(office.engine) as connection:
