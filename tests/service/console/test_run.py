@@ -488,6 +488,15 @@ def test_items_name_their_causes(office: Office) -> None:
     assert "editor → viewer in the organization" in users
 
 
+def test_items_with_one_reason_and_different_groups_name_their_own(office: Office) -> None:
+    left = LEFT | {"kind": "groupMember", "container_id": "eng", "item_id": "dan"}
+    gone = LEFT | {"kind": "folderUser", "container_id": "specs", "reason": "no grant on the folder any more"}
+    run = _ended(office, [left, gone | {"item_id": "dan"}, gone | {"item_id": "eve"}])
+    text = text_of(office.browser(Role.VIEWER).get(address("run", id=run.run_id, kind="folderUser")))
+    assert "have the same reason" not in text
+    assert text.count("the user leaves group eng") == 1
+
+
 def test_the_findings_of_a_verify_and_unknown_ids_are_sentences(office: Office) -> None:
     found = {"seen": 4, "missing": 0, "adopted": 2, "foreign": {"group": 1}, "notRead": ["folder", "group"]}
     report = {"verify": found, "unknown": {"organizationIds": [], "userIds": ["nobody"], "count": 1}}
