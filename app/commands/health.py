@@ -47,6 +47,14 @@ class UsherProcess:
         path = self.option("--config") or (self.environment or {}).get("USHER_CONFIG")
         return self.folder / path if path else None
 
+    @property
+    def folder_name(self) -> str:
+        """The path of the working directory, or of the link to it if it is not readable."""
+        try:
+            return str(self.folder.readlink())
+        except OSError:
+            return str(self.folder)
+
     def option(self, name: str) -> str:
         """The value of ``name VALUE`` or ``name=VALUE`` on its command line. Empty if there is none."""
         for index, argument in enumerate(self.arguments):
@@ -82,7 +90,7 @@ def health(invocation: Invocation, proc: Path) -> None:
     distinct = {
         process.pid
         if process.command is LongRunning.WORKER
-        else (process.arguments, process.folder.resolve(), frozenset((process.environment or {}).items())): process
+        else (process.arguments, process.folder_name, frozenset((process.environment or {}).items())): process
         for process in processes
     }
     for process in distinct.values():

@@ -136,6 +136,13 @@ def test_health_uses_the_environment_of_the_process(folder: Path, port: int, mon
     (proc / "7" / "environ").unlink()
     assert "missing.yaml" in ask()
 
+    def deny(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    # Of another user's process.
+    monkeypatch.setattr(os, "readlink", deny)
+    assert "missing.yaml" in ask()
+
 
 @pytest.mark.extended
 def test_frozen_worker_is_unhealthy(usher_in: Usher, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
