@@ -34,7 +34,7 @@ _LIMITS = {
     "delete_percent": "limit {allowed:g} %",
     "organization": "deleting an organization always asks",
     "covers_held": "contains held items",
-    "foreign": "contains items of other systems",
+    "foreign": "contains other items",
 }
 """The limit of a hold → how pages show it."""
 
@@ -105,6 +105,8 @@ def _limit_in_words(hold: Mapping[str, Any]) -> str:
     limit = str(hold.get("limit"))
     if limit == "covers_held" and (held := _HELD_WITHIN.search(str(hold.get("reason")))):
         return f"contains {held[1]} that {held[2]} held"
+    if limit == "foreign" and str(hold.get("reason")).startswith("the contents of"):
+        return "the contents cannot be read"
     return _LIMITS.get(limit, "over the limits").format(allowed=hold.get("allowed") or 0)
 
 

@@ -372,6 +372,11 @@ def test_limits_are_shown_in_short_form() -> None:
         ("document", "contains 64 document members that are held"),
         ("groupMember", "over the limits"),
     ]
+    unread = {"kind": "folder", "limit": "foreign", "reason": "the contents of folder specs cannot be read: ask"}
+    assert [row.over for row in hold_rows([unread, unread | {"reason": "folder specs contains 1 document: ask"}])] == [
+        "the contents cannot be read",
+        "contains other items",
+    ]
     assert hold_rows(None) == []
 
 
