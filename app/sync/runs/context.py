@@ -11,12 +11,15 @@ from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
 from app.client.client import BackendClient
+from app.client.errors import ClientError
 from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.foundation.database.engine import reading
+from app.sync.apply.backend_reads import BackendReads
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import CANCELLED, Ending, Gate
 from app.sync.apply.progress import Progress
+from app.sync.apply.shared_containers import hold_shared
 from app.sync.ledger.items import USER_KINDS, ItemStatus, listed
 from app.sync.ledger.ledger import Ledger, read_ledger
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, cancel_unsent
@@ -24,6 +27,7 @@ from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.counts import Counts, add_counts, read_run_counts, total
 from app.sync.plan.rules import Action
 from app.sync.plan.selection import Selection
+from app.sync.plan.stored import Plan
 from app.sync.runs.directory_reads import RefreshReport, losses_sentences, source_sentence
 from app.sync.runs.run import HELD_FOR, Run, RunReport, RunStatus, SourceFinding, UnknownIds
 from app.sync.runs.source_checks import retained_sentence
@@ -104,6 +108,19 @@ def check_gate(context: RunContext, run: Run) -> None:
         context.gate.end(CANCELLED)
     if not context.gate.is_open() and context.gate.ending is not None:
         raise EndedError(context.gate.ending)
+
+
+def hold_contents(context: RunContext, plan: Plan, *, threads: int) -> Plan:
+    """Holds deletes of the plan that include items of other systems."""
+    reads = BackendReads(context.client, context.capabilities, before_call=lambda: check_gate(context, context.run))
+    try:
+        return hold_shared(context.engine, plan, reads, threads=threads)
+    except ClientError as error:
+        # A preview does not need the backend. Its plan is checked again before it is applied.
+        if not context.run.dry_run or not context.gate.is_open():
+            raise
+        context.report["contentsNotRead"] = str(error)
+        return plan
 
 
 def plans_since(base: Base, run: Run, ledger: Ledger) -> tuple[str, ...]:

@@ -36,14 +36,12 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
-from app.sync.apply.backend_reads import BackendReads
 from app.sync.apply.calls import CallSender
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import BatchSender
-from app.sync.apply.shared_containers import hold_shared
 from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
@@ -64,6 +62,7 @@ from app.sync.runs.context import (
     check_gate,
     directory_report,
     final_status,
+    hold_contents,
     plans_since,
     reading_sentences,
     unknown_ids,
@@ -364,12 +363,7 @@ class SyncEngine:
         if run.retry:
             self._report_retried(context, plan)
         is_limited = request.limits is not None and request.approving is None
-        return self._hold_shared(context, context.engine, plan) if is_limited else plan
-
-    def _hold_shared(self, context: RunContext, engine: Engine, plan: Plan) -> Plan:
-        """Holds deletes that include items of other systems."""
-        reads = BackendReads(context.client, context.capabilities, before_call=lambda: check_gate(context, context.run))
-        return hold_shared(engine, plan, reads, threads=self.backend_settings.max_in_flight)
+        return hold_contents(context, plan, threads=self.backend_settings.max_in_flight) if is_limited else plan
 
     def _report_retried(self, context: RunContext, plan: Plan) -> None:
         """Reports how many failed items are retried."""
@@ -398,7 +392,7 @@ class SyncEngine:
         if not is_up_to_date(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
             raise EndedError(Ending(stale_sentence(plan_id), cancelled=True))
-        return plan if limits is None else self._hold_shared(context, self.engine, plan)
+        return plan if limits is None else hold_contents(context, plan, threads=self.backend_settings.max_in_flight)
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
         calls = CallSender(BackendWrites(context.client), context.capabilities, context.gate)

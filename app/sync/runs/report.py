@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # usher directory refresh needs no tables of runs
 
 _EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
 _TITLES = {
+    "contentsNotRead": "the contents of folders and groups to delete were not read; a sync may hold these deletes",
     "interruptedCalls": "calls without an answer in an earlier run",
     "leftBehind": "left behind in the backend",
     "planOfChangesDiffers": "an error of the program: a plan of changes differs from one of everything, which is used",

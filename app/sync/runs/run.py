@@ -165,6 +165,7 @@ class RunReport(TypedDict, total=False):
     whatIf: list[str]
     """The files that replaced sources."""
     unknown: UnknownIds
+    contentsNotRead: str
     interruptedCalls: int
     planOfChangesDiffers: bool
     retried: dict[str, int]

@@ -129,3 +129,14 @@ def test_refused_credentials_end_the_run(company: Any) -> None:
     company.wire.hook = lambda operation, data, backend: failure(401, "UNAUTHENTICATED", "no such key")
     run = company.sync()
     assert (run.status, "no such key" in run.error) == ("failed", True)
+
+
+def test_a_preview_does_not_need_the_backend(company: Any) -> None:
+    put_foreign_items(company)
+    remove_containers(company)
+    company.wire.hook = lambda operation, data, backend: failure(500, "INTERNAL", "out of order")
+    preview = company.sync(dry_run=True)
+    assert (preview.status, preview.total("held")) == ("done", 0)
+    assert "out of order" in preview.report["contentsNotRead"]
+    company.wire.hook = None
+    assert company.sync(plan_id=preview.plan_id).status == "held"
