@@ -1,6 +1,7 @@
 """Checks the contents of Usher's own database: ledger, access model, runs, workers, notifications."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -68,7 +69,7 @@ def _check_access_model(connection: Connection, now: datetime, max_age: float) -
 
 def _check_runs(connection: Connection, concerns: Sequence[Concern], now: datetime) -> Findings:
     """Reports what needs attention, runs that no worker executes, and the last run."""
-    for concern in concerns:
+    for concern in _with_one_of_items(concerns):
         if concern.cause in _CONCERNS:
             name, severity = _CONCERNS[concern.cause]
             advice = concern.advice
@@ -84,6 +85,17 @@ def _check_runs(connection: Connection, concerns: Sequence[Concern], now: dateti
         yield warning("runs", "there was none yet", "run usher sync, or start usher worker")
     elif not any(concern.cause in {Cause.HELD, Cause.FAILED, Cause.MISSED} for concern in concerns):
         yield ok("runs", f"the last one began at {_minute(began)}")
+
+
+def _with_one_of_items(concerns: Sequence[Concern]) -> Sequence[Concern]:
+    """Parked items and those that are retried are one finding."""
+    of_items = {concern.cause: concern for concern in concerns if concern.cause in {Cause.PARKED, Cause.FAILING}}
+    if len(of_items) < 2:
+        return concerns
+    parked, retrying = of_items[Cause.PARKED], of_items[Cause.FAILING]
+    items = counted(parked.size + retrying.size, "item")
+    one = replace(parked, summary=f"{items}: {parked.summary}; {retrying.summary}")
+    return [one if concern is parked else concern for concern in concerns if concern is not retrying]
 
 
 def _minute(moment: int) -> str:

@@ -1,5 +1,6 @@
 """Failing items: who must act on a failure, where the records of the items are, and what they contain now."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,7 @@ PLACES_SHOWN = 3
 """The records of one message whose places are shown."""
 FailureActor = Literal["", "owner", "backend", "operator", "later"]
 """Who must act: the owner of the records, the backend's administrator, an operator of Usher, or the backend's
-administrator if it continues. Empty: the status is unknown."""
+administrator if it continues. Empty: neither the status nor the words are known."""
 _ACTORS: Mapping[str, FailureActor] = {
     Status.INVALID_ARGUMENT: "owner",
     Status.NOT_FOUND: "operator",
@@ -34,6 +35,13 @@ _ACTORS: Mapping[str, FailureActor] = {
     ),
 }
 """The status of a refusal → who must act."""
+_WORDS: Mapping[FailureActor, re.Pattern[str]] = {
+    "owner": re.compile(
+        r"\b(used|taken) by another\b|\balready (in use|used|taken)\b|\blonger than [\d,]+ (characters|bytes)"
+    ),
+    "operator": re.compile(r"\bdoes not exist\b|\bnot a member\b"),
+}
+"""Who must act → the words of refusals of single items. They have no status."""
 
 
 def failures_now(connection: Connection, item: Item) -> Sequence[Failure]:
@@ -62,9 +70,14 @@ def advise(connection: Connection, failures: Mapping[str, Sequence[Failure]]) ->
         return list(dict.fromkeys(str(origin) for record in some for origin in origins.get(record.key, ())[:1]))
 
     return {
-        message: Advice(_ACTORS.get(message.partition(": ")[0], ""), places(some), len(failures[message]))
-        for message, some in records.items()
+        message: Advice(_actor_of(message), places(some), len(failures[message])) for message, some in records.items()
     }
+
+
+def _actor_of(message: str) -> FailureActor:
+    if actor := _ACTORS.get(message.partition(": ")[0]):
+        return actor
+    return next((actor for actor, words in _WORDS.items() if words.search(message)), "")
 
 
 class FieldNow(NamedTuple):

@@ -128,6 +128,7 @@ _IS_LISTED = """plan_id = :plan_id AND (:organization_id = '' OR organization_id
 _PAGE = """
 SELECT {columns} FROM plan_access WHERE {is_listed} AND ordinal > :after ORDER BY ordinal LIMIT :limit
 """
+_COUNT = "SELECT COUNT(*) FROM plan_access WHERE {is_listed}"
 _LARGEST = """
 SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal IN (
   SELECT ordinal FROM plan_access WHERE {is_listed}
@@ -182,6 +183,12 @@ def list_access(
     query = _LARGEST if largest_first else _PAGE
     rows = run(connection, query, parameters, columns=", ".join(columns), is_listed=is_listed)
     return [parsed_row(row, first_ids) for row in rows.mappings()]
+
+
+def count_access(connection: Connection, plan_id: str, organization: str, effect: str) -> int:
+    """The number of rows of a plan, of one organization and effect if they are set."""
+    parameters = {"plan_id": plan_id, "organization_id": organization, "effect": effect}
+    return int(run(connection, _COUNT, parameters, is_listed=_IS_LISTED).scalar_one())
 
 
 def parsed_row(row: RowMapping, first_ids: int) -> StoredAccessChange:

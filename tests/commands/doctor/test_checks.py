@@ -85,7 +85,13 @@ def _sql(*texts: str) -> Fault:
     return carry_out
 
 
-def _refused(parked: str) -> Fault:
+_RETRIED = (
+    "INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,"
+    " failures, retry_at, parked, message) VALUES (7, 'folder', 'acme', '', 'one', FALSE, '', 1, 0, FALSE, 'too long')"
+)
+
+
+def _refused(parked: str, *further: str) -> Fault:
     return _sql(
         "INSERT INTO ledger (ledger_id, base_url, api_key_digest, ledger_revision, created_at)"
         " VALUES (7, '', '', 0, 0)",
@@ -93,6 +99,7 @@ def _refused(parked: str) -> Fault:
         "INSERT INTO item_failure (ledger_id, kind, organization_id, container_id, item_id, deleting, fingerprint,"
         f" failures, retry_at, parked, message) VALUES (7, 'document', 'acme', '', 'doc', FALSE, '', 10, 0, {parked},"
         " 'too long')",
+        *further,
     )
 
 
@@ -197,6 +204,12 @@ def _queued_run(site: Installation) -> None:
             "failing items",
             State.WARNING,
             "1 item was parked after 10 tries, such as document doc of Acme: too long",
+        ),
+        (
+            _refused("TRUE", _RETRIED),
+            "failing items",
+            State.WARNING,
+            "2 items: 1 item was parked after 10 tries, such as document doc of Acme: too long; 1 item failed and is",
         ),
         (
             _sql('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),

@@ -545,5 +545,8 @@ def visit_notices(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
             patched.setattr("app.commands.bootstrap.service.concern_finder", lambda *_, of=found, **__: lambda *_: of)
             html = Visitors(office).show("overview")
-        assert f"{len(found) - 8} more</summary>" in html
+            parked = [one for one in found if one.cause is Cause.PARKED]
+            patched.setattr("app.commands.bootstrap.service.concern_finder", lambda *_, of=parked, **__: lambda *_: of)
+            Visitors(office).show("overview")
+        assert f"{len(found) - 9} more</summary>" in html
         NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)

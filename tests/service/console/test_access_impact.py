@@ -98,7 +98,9 @@ def test_an_access_impact_states_that_its_plan_is_outdated(office: Office) -> No
     assert "cannot be applied" not in browser.get(address("access_impact", run=run.run_id))
     with writing(office.engine) as connection:
         connection.execute(update(PlanRow.__table__).values(ledger_id=99))
-    assert "so this plan cannot be applied" in browser.get(address("access_impact", run=run.run_id))
+    html = browser.get(address("access_impact", run=run.run_id))
+    assert "so this plan cannot be applied" in html
+    assert 'class="state bad"' not in html
 
 
 def test_the_largest_changes_come_first(office: Office) -> None:
@@ -251,6 +253,8 @@ def test_changes_are_filtered(office: Office, filters: dict[str, str], shown: se
     html = html.partition('id="changes"')[2]
     assert {words for words in ("gains viewer", "loses editor", "editor → viewer") if words in html} == shown
     assert ("No change matches" in html) == (not shown)
+    if filters == {"effect": "gain"}:
+        assert "1 of 3 changes: who gains access, most users" in _text("<main" + html)
 
 
 def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:

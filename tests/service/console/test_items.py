@@ -154,7 +154,11 @@ ACTORS = {
     "PERMISSION_DENIED: no": "Who acts: the backend's administrator does what the message asks for. Then retry.",
     "NOT_FOUND: no": "Who acts: an operator of Usher starts a verify",
     "UNAVAILABLE: no": "Who acts: nobody yet",
-    "it is odd": "Who acts: the owner of the source, or the backend's administrator , depending on the message",
+    "email is used by another user of this organization": "Who acts: the owner of the source corrects the record",
+    "the name is longer than 200 characters": "Who acts: the owner of the source corrects the record",
+    "Parent folder does not exist.": "Who acts: an operator of Usher starts a verify",
+    "the user is not a member of the organization": "Who acts: an operator of Usher starts a verify",
+    "it is odd": "Who acts: the backend's administrator finds out why it refuses this. The record is people: {place}",
 }
 
 

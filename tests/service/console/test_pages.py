@@ -287,8 +287,7 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
-    assert "More than 1,000 items failed and are retrying: no." in html
-    assert "2 items were parked after 10 tries: given up." in html
+    assert "More than 1,000 items: 2 parked, more than 1,000 retrying: no; given up." in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
         # Notifications and metrics count all of them.
@@ -361,11 +360,10 @@ def test_causes_of_failures_include_retrying_items_and_can_be_retried(office: Of
     assert '<span class="badge bad">4<' in approver.get(address("parked"))
     assert "Retry all: 2 parked, 2 retrying" in approver.get(address("parked"))
     overview = approver.get(address("overview"))
-    assert "2 items were parked" in overview
-    assert "2 items failed and are retrying" in overview
+    assert "4 items: 2 parked, 2 retrying: too long (3); used up (1)." in overview
     fail("refused", "e", "f", "g", parked=True)
     overview = approver.get(address("overview"))
-    assert "5 items were parked after 10 tries: refused (3); too long (1); and 1 for other causes." in overview
+    assert "7 items: 5 parked, 2 retrying: refused (3); too long (3); and 1 for other causes." in overview
     with writing(office.engine) as connection:
         connection.execute(
             delete(ItemFailureRow).where(col(ItemFailureRow.parked), col(ItemFailureRow.message) == "refused")

@@ -178,7 +178,8 @@ def test_preview_first_is_the_main_button_if_the_sync_would_remove_access(
     assert "Not known yet" in html
     preview = states.previewed(office)
     html = browser.get(SYNC)
-    assert f'<a class="button primary" href="{address("run", id=preview.run_id)}">Open the preview of <time' in html
+    link = f'<a class="button primary" href="{address("run", id=preview.run_id)}">'
+    assert f"{link}Open the preview of&nbsp;<time" in html
     assert f"{beside}Preview again</button>" in html
     assert main not in html
     # The directory has changed since.

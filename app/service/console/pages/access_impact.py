@@ -14,7 +14,7 @@ from app.service.console.runs import find_run, plan_problem
 from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.plan.affected_users import affected_users
-from app.sync.plan.stored_access import EFFECTS, access_ids, list_access
+from app.sync.plan.stored_access import EFFECTS, access_ids, count_access, list_access
 from app.sync.runs.report import impact_sentence
 from app.sync.runs.run import Run
 from app.sync.runs.status import applied_by
@@ -50,6 +50,7 @@ def access_impact(console: Console) -> Response:
             first_ids=IDS_SHOWN,
             largest_first=True,
         )
+        matching = count_access(connection, plan_id, **filters)
         mentions = [("organization", "", item_id) for item_id in list(totals.of_organization)[:_ORGANIZATIONS_SHOWN]]
         mentions += cause_mentions(totals.of_causes[:_CAUSES_SHOWN])
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
@@ -65,6 +66,8 @@ def access_impact(console: Console) -> Response:
         causes_shown=_CAUSES_SHOWN,
         names=names,
         filters=filters,
+        is_filtered=caused is None and any(filters.values()),
+        matching=matching,
         is_first=not parameters["after"],
         is_compared="notCompared" not in run.report.get("impact", {}),
         next_after=rows[PAGE_ROWS - 1].ordinal if len(rows) > PAGE_ROWS else None,

@@ -78,8 +78,13 @@ def overview(console: Console) -> Response:
     # Before the first run ends, the first steps include the worker. Without a schedule and without queued runs no
     # worker is needed.
     is_expected = runs["is_queued"] or (schedule["due"] is not None and runs["last"] is not None)
+    # Parked items and those that are retried are one notice.
+    retrying = next((one for one in concerns if one.cause is Cause.FAILING), None)
+    if retrying is not None and any(one.cause is Cause.PARKED for one in concerns):
+        concerns = [one for one in concerns if one is not retrying]
     return console.show(
         "overview.html",
+        retrying=retrying,
         notices=_notices(concerns, sources["source_of"], lacks_worker=is_expected and not has_worker),
         count_limit=COUNT_LIMIT,
         parked_after=PARKED_AFTER,
@@ -158,8 +163,8 @@ def _notices(
 
 def _failure_causes(connection: Connection, ledger_id: int) -> dict[str, Sequence[SameFailures]]:
     return {
-        cause: failure_groups(connection, ledger_id, parked=cause is Cause.PARKED, limit=_CAUSES, most=COUNT_LIMIT)
-        for cause in (Cause.PARKED, Cause.FAILING)
+        cause: failure_groups(connection, ledger_id, parked=parked, limit=_CAUSES, most=COUNT_LIMIT)
+        for cause, parked in ((Cause.PARKED, True), (Cause.FAILING, False), ("all", None))
     }
 
 
