@@ -168,14 +168,21 @@ class _Check:
         return run(connection, query, parameters).scalars().all()
 
 
-def hold_shared(engine: Engine, plan: Plan, reads: BackendReads, *, threads: int) -> Plan:
+def hold_shared(engine: Engine, plan: Plan, reads: BackendReads, *, approving: str | None, threads: int) -> Plan:
     """Reads the contents of the folders and groups that a plan deletes, and holds deletes that include items which the
     plan does not delete. Returns the plan with these holds. Raises ``ClientError`` if the backend does not answer, or
-    refuses the credentials."""
+    refuses the credentials.
+
+    ``approving``: the id of the plan whose held deletes were approved. Those that were held for this reason are not
+    held again."""
     with reading(engine) as connection:
         deletes = [_Delete(*row) for row in run(connection, _DELETES, {"plan_id": plan.plan_id})]
+        approved = None if approving is None else load_plan(connection, approving)
+    accepted = (
+        {(hold.kind, hold.organization_id) for hold in approved.holds if hold.limit == "foreign"} if approved else ()
+    )
     # Without the operation, a container is emptied one by one.
-    deletes = [delete for delete in deletes if not reads.lacks(delete.operation)]
+    deletes = [one for one in deletes if one[1:3] not in accepted and not reads.lacks(one.operation)]
     held: list[tuple[_Delete, str]] = []
     check = _Check(plan, reads)
     with ThreadPoolExecutor(threads, thread_name_prefix="contents") as pool:

@@ -110,11 +110,11 @@ def check_gate(context: RunContext, run: Run) -> None:
         raise EndedError(context.gate.ending)
 
 
-def hold_contents(context: RunContext, plan: Plan, *, threads: int) -> Plan:
-    """Holds deletes of the plan that include items of other systems."""
+def hold_contents(context: RunContext, plan: Plan, approving: str | None, *, threads: int) -> Plan:
+    """Holds deletes of the plan that include items of other systems. ``approving``: as in ``hold_shared``."""
     reads = BackendReads(context.client, context.capabilities, before_call=lambda: check_gate(context, context.run))
     try:
-        return hold_shared(context.engine, plan, reads, threads=threads)
+        return hold_shared(context.engine, plan, reads, approving=approving, threads=threads)
     except ClientError as error:
         # A preview does not need the backend. Its plan is checked again before it is applied.
         if not context.run.dry_run or not context.gate.is_open():

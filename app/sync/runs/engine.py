@@ -362,8 +362,8 @@ class SyncEngine:
         plan = make_plan(context.engine, request, random=self.random)
         if run.retry:
             self._report_retried(context, plan)
-        is_limited = request.limits is not None and request.approving is None
-        return hold_contents(context, plan, threads=self.backend_settings.max_in_flight) if is_limited else plan
+        threads = self.backend_settings.max_in_flight
+        return plan if request.limits is None else hold_contents(context, plan, request.approving, threads=threads)
 
     def _report_retried(self, context: RunContext, plan: Plan) -> None:
         """Reports how many failed items are retried."""
@@ -392,7 +392,8 @@ class SyncEngine:
         if not is_up_to_date(self.engine, plan, limits=limits, grace=self._grace):
             # Cancelled, not failed: only the caller needs to know.
             raise EndedError(Ending(stale_sentence(plan_id), cancelled=True))
-        return plan if limits is None else hold_contents(context, plan, threads=self.backend_settings.max_in_flight)
+        threads = self.backend_settings.max_in_flight
+        return plan if limits is None else hold_contents(context, plan, None, threads=threads)
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
         calls = CallSender(BackendWrites(context.client), context.capabilities, context.gate)

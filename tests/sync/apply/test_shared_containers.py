@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.sync.plan.settings import LimitSettings
 from tests.worlds.syncing import failure
 
 DECIDE = ": approve the deletes, or keep the items in the backend"
@@ -46,6 +47,22 @@ def test_they_are_held_until_approved(company: Any) -> None:
     company.runs.approve(run.run_id)
     assert company.execute(run.run_id).status == "done"
     assert set(company.held()["documents"]) == {"handbook", "pressrelease"}
+    assert set(company.held()["folders"]) == {"archive"}
+    assert company.held()["groups"] == {"eng": ["bob"]}
+
+
+def test_an_approval_of_deletes_over_a_limit_does_not_include_them(company: Any) -> None:
+    put_foreign_items(company)
+    remove_containers(company)
+    company.limits = LimitSettings(delete_count=0, delete_percent=100)
+    run = company.sync()
+    assert {hold["limit"] for hold in run.report["held"]} == {"delete_count"}
+    company.runs.approve(run.run_id)
+    run = company.execute(run.run_id)
+    assert (run.status, {hold["limit"] for hold in run.report["held"]}) == ("held", {"foreign"})
+    assert {"theirs", "specs"} <= set(company.held()["folders"])
+    company.runs.approve(run.run_id)
+    assert company.execute(run.run_id).status == "done"
     assert set(company.held()["folders"]) == {"archive"}
     assert company.held()["groups"] == {"eng": ["bob"]}
 
