@@ -36,13 +36,14 @@ WHERE plan_id = :plan_id AND kind IN ('folder', 'group') AND action = 'delete' A
 ORDER BY ordinal
 """
 
-_OF_ITEM = """p.plan_id = :plan_id AND p.kind = :kind AND p.organization_id = :organization_id
+_IS_ITEM = """p.kind = :kind AND p.organization_id = :organization_id
     AND p.container_id = :container_id AND p.item_id = i.value"""
 
 # Folders that leave the deleted folder before it is deleted, with everything in them.
 _MOVED = f"""
 SELECT i.value FROM (@list(items)) AS i WHERE EXISTS (
-  SELECT 1 FROM plan_item p WHERE {_OF_ITEM} AND p.operation = 'update_folder' AND p.status = 'planned')
+  SELECT 1 FROM plan_item p
+  WHERE p.plan_id = :plan_id AND {_IS_ITEM} AND p.operation = 'update_folder' AND p.status = 'planned')
 """
 
 # Neither does the plan delete or move these contents, nor did the backend report them as deleted: they are foreign, or
@@ -50,10 +51,9 @@ SELECT i.value FROM (@list(items)) AS i WHERE EXISTS (
 _FOREIGN = f"""
 SELECT i.value FROM (@list(items)) AS i WHERE NOT EXISTS (
   SELECT 1 FROM plan_item p
-  WHERE {_OF_ITEM} AND p.status = 'planned' AND (p.action = 'delete' OR p.operation = 'move_documents'))
-  AND NOT EXISTS (
-    SELECT 1 FROM deleted_item p
-    WHERE p.ledger_id = :ledger_id AND {_OF_ITEM.partition("AND ")[2]})
+  WHERE p.plan_id = :plan_id AND {_IS_ITEM} AND p.status = 'planned'
+    AND (p.action = 'delete' OR p.operation = 'move_documents'))
+  AND NOT EXISTS (SELECT 1 FROM deleted_item p WHERE p.ledger_id = :ledger_id AND {_IS_ITEM})
 ORDER BY i.value @bytes
 """
 
